@@ -1,0 +1,1 @@
+from lengthwise._version import __version__

@@ -1,0 +1,53 @@
+"""Everything that lengthwise raises on purpose.
+
+    LengthwiseError
+    ├── ConfigError (ValueError)          a setting that cannot work
+    ├── DataError (ValueError)            something in the data; names file and row
+    │   ├── BadLengthError                null, negative, fractional, NaN, zero, malformed
+    │   ├── ColumnError                   no column of lengths, or more than one candidate
+    │   └── OversizeError                 a sample that fits no batch
+    ├── MissingDependencyError (RuntimeError)   an extra that is not installed
+    └── PlanError (RuntimeError)          a plan that cannot be made
+        └── PlanMismatchError             a state or file that belongs to another plan
+
+A message names the rule, the value, where it stands and the way out. The command line prints
+it without a traceback and exits with 2.
+"""
+
+from __future__ import annotations
+
+
+class LengthwiseError(Exception):
+    """Root of the tree; catch this to catch all of lengthwise's own errors."""
+
+
+class ConfigError(LengthwiseError, ValueError):
+    """A setting, or a combination of settings, that cannot work."""
+
+
+class DataError(LengthwiseError, ValueError):
+    """The data breaks a rule; the message names where."""
+
+
+class BadLengthError(DataError):
+    """A row whose length is null, negative, fractional, NaN, zero or unreadable."""
+
+
+class ColumnError(DataError):
+    """The column that holds the lengths is missing or ambiguous."""
+
+
+class OversizeError(DataError):
+    """A sample is longer than the token budget, and the policy is to stop."""
+
+
+class MissingDependencyError(LengthwiseError, RuntimeError):
+    """An optional package is needed; the message gives the install command."""
+
+
+class PlanError(LengthwiseError, RuntimeError):
+    """A plan cannot be made from these lengths and settings."""
+
+
+class PlanMismatchError(PlanError):
+    """A saved state or plan belongs to other data, settings, version or replica count."""
