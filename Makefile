@@ -1,0 +1,70 @@
+# Everything starts here. `make run` and `make test` set themselves up in .venv/ on a machine
+# that has python3 (3.11 to 3.13) and make, nothing else. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT := out
+
+# One thread a process in numerical libraries: pytest runs one process a core.
+export OMP_NUM_THREADS = 1
+PYTEST := $(BIN)/python -m pytest -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-slow test-all lint format bench build constraints clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+
+install: $(STAMP)  ## make .venv/ with the package, its extras and the development tools
+
+# The stamp is written last, so an interrupted installation is done again. pip is brought up to
+# the pinned version first: --group needs 25.1 or later.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "lengthwise needs Python 3.11 to 3.13, $(PYTHON) is %d.%d; try: make PYTHON=python3.12" % v)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[all]' --group dev
+	@touch $@
+
+run: $(STAMP)  ## the main job: scan, optimise, compare and plan a real corpus; writes out/report.html
+	$(BIN)/python examples/main_job.py --output-dir $(OUT)
+
+test: $(STAMP)  ## the tests, without those marked slow
+	$(PYTEST) -m 'not slow'
+
+test-slow: $(STAMP)  ## only the tests marked slow
+	$(PYTEST) -m slow
+
+test-all: $(STAMP)  ## all tests
+	$(PYTEST)
+
+lint: $(STAMP)  ## ruff's rules and format, mypy in strict mode on src/
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## the benchmarks; prints machine, versions and ratios
+	$(BIN)/python benchmarks/run.py
+
+build: $(STAMP)  ## wheel and source archive in dist/
+	$(BIN)/python -m build --no-isolation
+
+# Resolves the newest versions afresh in a throwaway environment and writes them down.
+constraints:  ## write constraints.txt anew from the newest versions that fit pyproject.toml
+	rm -rf $(OUT)/constraints-venv
+	$(PYTHON) -m venv $(OUT)/constraints-venv
+	$(OUT)/constraints-venv/bin/python -m pip install --quiet --upgrade pip
+	$(OUT)/constraints-venv/bin/python -m pip install --quiet '.[all]' --group dev
+	grep '^#' constraints.txt > $(OUT)/constraints.txt
+	$(OUT)/constraints-venv/bin/python -m pip freeze --all --exclude lengthwise --exclude setuptools >> $(OUT)/constraints.txt
+	mv $(OUT)/constraints.txt constraints.txt
+	rm -rf $(OUT)/constraints-venv
+
+clean:  ## remove .venv/, out/, dist/ and the tools' caches
+	rm -rf $(VENV) $(OUT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
