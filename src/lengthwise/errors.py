@@ -9,6 +9,7 @@
     ├── MissingDependencyError (RuntimeError)   an extra that is not installed
     └── PlanError (RuntimeError)          a plan that cannot be made
         └── PlanMismatchError             a state or file that belongs to another plan
+    LengthwiseWarning (UserWarning)       it works, but probably not as meant
 
 A message names the rule, the value, where it stands and the way out. The command line prints
 it without a traceback and exits with 2.
@@ -51,3 +52,7 @@ class PlanError(LengthwiseError, RuntimeError):
 
 class PlanMismatchError(PlanError):
     """A saved state or plan belongs to other data, settings, version or replica count."""
+
+
+class LengthwiseWarning(UserWarning):
+    """Something works but is probably not what was meant."""

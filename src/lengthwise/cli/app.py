@@ -1,0 +1,110 @@
+"""The ``lengthwise`` command: the list of commands, exit codes, and nothing heavy.
+
+A command lives in ``lengthwise.cli.<name>`` as a function called ``command``. Its file is
+imported when the command is used, so that ``lengthwise --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lengthwise._version import __version__
+from lengthwise.cli.output import print_error, print_python_warnings
+from lengthwise.errors import LengthwiseError
+
+COMMANDS = {
+    "scan": "What is in there: how many samples, how long, and what to watch out for.",
+    "optimize": "The bucket boundaries that waste the least padding.",
+    "compare": "Every batching strategy side by side on your lengths.",
+    "plan": "The batches of one epoch, for every replica.",
+}
+"""Command name -> the line shown by ``lengthwise --help``; shown without importing the command."""
+
+EXIT_FAILED = 1
+EXIT_WRONG_USE = 2
+EXIT_INTERRUPTED = 130
+
+
+class _LazyGroup(TyperGroup):
+    """Imports a command's file on use, and turns errors into exit codes."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Replace the placeholder of the wanted command by the real one."""
+        if args and args[0] in COMMANDS:
+            self.commands[args[0]] = _load(args[0])
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; each of our errors becomes one message and exit code 2."""
+        try:
+            with print_python_warnings():
+                return super().invoke(ctx)
+        except LengthwiseError as error:
+            print_error(str(error))
+            raise typer.Exit(EXIT_WRONG_USE) from None
+        except KeyboardInterrupt:
+            print_error("interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            print_error(f"{error.filename or 'file'}: {error.strerror or error}")
+            wrong_use = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+            code = EXIT_WRONG_USE if isinstance(error, wrong_use) else EXIT_FAILED
+            raise typer.Exit(code) from None
+
+
+def _load(name: str) -> Any:
+    module = import_module(f"lengthwise.cli.{name}")
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    single.command(name=name, help=module.command.__doc__ or COMMANDS[name])(module.command)
+    return typer.main.get_command(single)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"lengthwise {__version__}\n")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Length-aware batching: see what padding costs, and plan epochs that waste little of it."""
+
+
+def _placeholder() -> None:
+    """Stands for a command whose file is not imported yet; `_LazyGroup` replaces it on use."""
+
+
+def build_app() -> typer.Typer:
+    """The typer application with every command registered but not imported."""
+    app = typer.Typer(
+        cls=_LazyGroup,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name, summary in COMMANDS.items():
+        app.command(name=name, help=summary)(_placeholder)
+    return app
+
+
+app = build_app()
+
+
+def main() -> None:
+    """Entry point of the ``lengthwise`` script."""
+    app(prog_name="lengthwise")

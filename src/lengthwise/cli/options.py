@@ -1,0 +1,150 @@
+"""Options that several commands share: one name, one help text, one check.
+
+Use them as annotations: ``def command(source: Source, max_tokens: MaxTokens, json: Json = False)``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class OnBadChoice(StrEnum):
+    """What to do with a row whose length cannot be used."""
+
+    ERROR = "error"
+    SKIP = "skip"
+
+
+Source = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE...",
+        help="Where the lengths are: files, globs or directories of Parquet, Arrow/Feather, JSONL "
+        "(.gz and .zst too), CSV/TSV, .npy/.npz or text; a saved Hugging Face dataset; or a "
+        "histogram (CSV with the header length,count).",
+        show_default=False,
+    ),
+]
+
+Column = Annotated[
+    str | None,
+    typer.Option(
+        "--column",
+        "-c",
+        help="Column with the lengths (whole numbers) or the tokens (lists, or text together with "
+        "--tokenizer). Usual names such as seq_len, length, num_tokens and input_ids are found "
+        "without it.",
+        show_default=False,
+    ),
+]
+
+OnBad = Annotated[
+    OnBadChoice,
+    typer.Option(
+        "--on-bad",
+        help="What to do with a row whose length is null, zero, negative, fractional or "
+        "unreadable: stop (error), or leave it out, count it and list the first ones (skip).",
+    ),
+]
+
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokenizer",
+        help="A tokenizer.json file (or a directory with one), to count the tokens of text. Slow "
+        "beside reading a column of lengths; save the result with scan --output.",
+        show_default=False,
+    ),
+]
+
+MaxTokens = Annotated[
+    int,
+    typer.Option(
+        "--max-tokens",
+        "-t",
+        min=1,
+        help="Padded tokens that one batch may hold: samples x longest sample of the batch.",
+        show_default=False,
+    ),
+]
+
+MaxBatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "--max-batch-size",
+        "-b",
+        min=1,
+        help="Samples that one batch may hold; without it only --max-tokens limits a batch.",
+        show_default=False,
+    ),
+]
+
+PadToMultipleOf = Annotated[
+    int,
+    typer.Option(
+        "--pad-to-multiple-of",
+        min=1,
+        help="The longest sample of a batch is rounded up to a multiple of this (8 or 64 suit "
+        "tensor cores).",
+    ),
+]
+
+BatchSizeMultipleOf = Annotated[
+    int,
+    typer.Option(
+        "--batch-size-multiple-of",
+        min=1,
+        help="Samples of a batch are rounded down to a multiple of this.",
+    ),
+]
+
+NumBuckets = Annotated[
+    int | None,
+    typer.Option(
+        "--num-buckets",
+        "-k",
+        min=1,
+        help="Number of buckets (length classes; a batch takes its samples from one).",
+        show_default=False,
+    ),
+]
+
+NumReplicas = Annotated[
+    int,
+    typer.Option(
+        "--num-replicas",
+        "-r",
+        min=1,
+        help="Replicas (data-parallel ranks) that train together; each gets one batch a step.",
+    ),
+]
+
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed", min=0, help="Number that fixes every shuffle; the same seed, the same plan."
+    ),
+]
+
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one JSON object on standard output; progress and warnings go to standard "
+        "error.",
+    ),
+]
+
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress; warnings and errors still show."),
+]
+
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Threads that read files; by default one per CPU core."),
+]

@@ -1,0 +1,53 @@
+"""From the SOURCE argument of a command to its lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lengthwise.cli.output import print_warning, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from lengthwise.lengths.result import ScanResult
+
+LISTED_BAD_ROWS = 5
+"""How many skipped rows are listed; all are counted."""
+
+
+def load_lengths(
+    source: Sequence[str],
+    column: str | None = None,
+    on_bad: str = "error",
+    tokenizer: Path | None = None,
+    *,
+    quiet: bool = False,
+    threads: int | None = None,
+) -> ScanResult:
+    """Read the lengths of SOURCE with a progress bar; print what is odd on standard error.
+
+    Returns:
+        The scan: ``.lengths`` (int64, in source order), ``.histogram``, ``.warnings`` and so on.
+
+    Raises:
+        LengthwiseError: nothing to read, no such column, or a bad row; the app prints it.
+    """
+    from lengthwise.lengths.api import scan_lengths
+
+    with progress("reading lengths", quiet=quiet) as report:
+        scan = scan_lengths(
+            list(source),
+            column=column,
+            on_bad=str(on_bad),
+            tokenizer=None if tokenizer is None else str(tokenizer),
+            threads=threads,
+            progress=report,
+        )
+    for warning in scan.warnings:
+        print_warning(warning)
+    for bad in scan.first_bad[:LISTED_BAD_ROWS]:
+        print_warning(f"skipped {bad}")
+    if scan.num_bad > LISTED_BAD_ROWS:
+        print_warning(f"skipped {scan.num_bad - LISTED_BAD_ROWS:,} more rows")
+    return scan

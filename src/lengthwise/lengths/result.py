@@ -1,0 +1,94 @@
+"""What a scan found: lengths, where they came from, and which rows were bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from lengthwise.core.histogram import LengthHistogram
+    from lengthwise.core.limits import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row without a usable length.
+
+    Attributes:
+        file: path of its file, or None for an object in memory.
+        row: where it stands: a line counted from 1 in text files, else a row counted from 0.
+        reason: what is wrong, in words.
+        unit: "row" or "line".
+    """
+
+    file: str | None
+    row: int
+    reason: str
+    unit: str = "row"
+
+    def __str__(self) -> str:
+        """``data/a.parquet, row 17: null``."""
+        place = f"{self.unit} {self.row:,}"
+        return f"{place if self.file is None else f'{self.file}, {place}'}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that was read.
+
+    Attributes:
+        path: as given or found.
+        num_rows: rows in it, bad ones included.
+    """
+
+    path: str
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanResult:
+    """Lengths of a source, and everything worth knowing about how they were read.
+
+    Attributes:
+        lengths: tokens of each kept sample in source order; int64, shape (num_kept,), read-only.
+        histogram: the same lengths, counted.
+        num_rows_read: rows of the source, bad ones included.
+        num_bad: rows left out (``on_bad="skip"``); 0 otherwise.
+        first_bad: the first of them in source order.
+        files: the files read, in order; empty for an object in memory.
+        column: the column used; None where there is none to choose.
+        warnings: what looks wrong though every row is valid, one sentence each.
+        row_index: for each kept sample its row in the concatenated source, counted from 0; int64,
+            shape (num_kept,); None if no row was left out (it would be 0, 1, 2, ...).
+        is_histogram: the source was a histogram: the order of the lengths says nothing.
+    """
+
+    lengths: Int64Array
+    histogram: LengthHistogram
+    num_rows_read: int
+    num_bad: int
+    first_bad: tuple[BadRow, ...]
+    files: tuple[SourceFile, ...]
+    column: str | None
+    warnings: tuple[str, ...]
+    row_index: Int64Array | None = None
+    is_histogram: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that every row is accounted for; make the arrays read-only."""
+        assert self.lengths.dtype == np.int64
+        assert self.num_rows_read == self.num_kept + self.num_bad, "a row vanished"
+        assert self.histogram.num_samples == self.num_kept
+        assert (self.row_index is None) == (self.num_bad == 0)
+        assert len(self.first_bad) <= self.num_bad
+        self.lengths.setflags(write=False)
+        if self.row_index is not None:
+            assert self.row_index.shape == self.lengths.shape
+            self.row_index.setflags(write=False)
+
+    @property
+    def num_kept(self) -> int:
+        """Samples with a usable length."""
+        return int(self.lengths.size)
