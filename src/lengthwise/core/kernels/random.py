@@ -65,6 +65,13 @@ def shuffle_range(array: npt.NDArray[Any], lo: int, hi: int, key: np.uint64) -> 
 
 
 @kernel
+def shuffle_rows(matrix: npt.NDArray[Any], key: np.uint64) -> None:
+    """Put each row of ``matrix``, shape (rows, columns), into its own random order, in place."""
+    for row in range(matrix.shape[0]):
+        shuffle_range(matrix[row], 0, matrix.shape[1], mix(key, np.uint64(row)))
+
+
+@kernel
 def permute(index: int, size: int, key: np.uint64) -> np.int64:
     """Where a keyed permutation of ``range(size)`` sends ``index``, in constant time.
 
