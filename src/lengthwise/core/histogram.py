@@ -217,9 +217,11 @@ def check_lengths(lengths: npt.ArrayLike) -> Int64Array:
         raise BadLengthError(
             f"lengths must be integers, got an array of {array.dtype}; the first is {array[0]!r}"
         )
+    if array.dtype.kind in "iu" and array.min() >= 1 and array.max() <= 2**53:
+        return array.astype(np.int64, copy=False)
     with np.errstate(invalid="ignore"):
         whole = array if array.dtype.kind in "iu" else np.trunc(array)
-        bad = (whole != array) | (array < 1) | (array > np.float64(2**53))
+        bad = (whole != array) | (array < 1) | (array > 2**53)
     if bool(bad.any()):
         row = int(np.argmax(bad))
         raise BadLengthError(

@@ -33,6 +33,8 @@ class Purpose(IntEnum):
     """The keyed permutations of plans of fixed batch sizes; the index is the bucket."""
     SYNTHETIC = 7
     """Made-up data: benchmarks, simulations, examples."""
+    POOL = 8
+    """Which free slot of the pool a sample takes; the index is the segment."""
 
 
 def mix(key: int, counter: int) -> int:

@@ -1,0 +1,40 @@
+"""Short names for data and settings that change when these do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from lengthwise.core.limits import Int64Array
+
+PLAN_VERSION = 1
+"""Version of the planning rules. It grows whenever equal inputs would give another plan."""
+
+_CHUNK = 1 << 20
+
+
+def lengths_fingerprint(lengths: Int64Array) -> str:
+    """A hash of the lengths in their order, the same on every platform; 32 hex digits."""
+    digest = hashlib.sha256(f"lengths:{lengths.size}:".encode())
+    for start in range(0, lengths.size, _CHUNK):
+        part = np.ascontiguousarray(lengths[start : start + _CHUNK], dtype="<i8")
+        digest.update(part.data)
+    return digest.hexdigest()[:32]
+
+
+def plan_fingerprint(lengths_hash: str, config: dict[str, Any], num_replicas: int) -> str:
+    """A hash of all that decides a run's plans apart from the epoch; 32 hex digits."""
+    content = json.dumps(
+        {
+            "version": PLAN_VERSION,
+            "lengths": lengths_hash,
+            "config": config,
+            "num_replicas": num_replicas,
+        },
+        sort_keys=True,
+    )
+    return hashlib.sha256(content.encode()).hexdigest()[:32]

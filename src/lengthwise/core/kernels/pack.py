@@ -1,0 +1,185 @@
+"""Turning a sequence of samples into batches: greedy filling, and dealing from a pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.core.kernels import kernel
+from lengthwise.core.kernels.random import bounded, mix
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lengthwise.core.limits import Int64Array
+
+    Words = npt.NDArray[np.uint64]
+    Indices = npt.NDArray[np.uint32]
+
+_32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@kernel
+def _round_up(length: int, multiple: int) -> int:
+    if multiple == 1:  # spares a division a sample
+        return length
+    return (length + multiple - 1) // multiple * multiple
+
+
+@kernel
+def _to_multiple(size: int, multiple: int) -> int:
+    return size // multiple * multiple if size >= multiple else size
+
+
+@kernel
+def pack_greedily(
+    words: Words,
+    base: int,
+    limits: Int64Array,
+    least_padded: int,
+    order: Indices,
+    starts: Int64Array,
+    sizes: Int64Array,
+    padded: Int64Array,
+    tokens: Int64Array,
+) -> int:
+    """Fill batch after batch: a sample joins if the batch still is within the limits with it.
+
+    The test uses the running maximum of the open batch, so it is right in any order. A sample that
+    is over the budget alone gets a batch of its own; callers let none through unless told to.
+
+    Args:
+        words: the samples in the order to take them.
+        base: place of the first sample in ``order``.
+        limits: ``[max_tokens, max_batch_size, pad_to_multiple_of, batch_size_multiple_of]``.
+        least_padded: every batch is padded to at least this; 0 pads to its own longest.
+        order: sample indices; ``order[base : base + len(words)]`` is written.
+        starts: written, like ``sizes``, ``padded`` and ``tokens``: one entry a batch.
+        sizes: samples of each batch.
+        padded: tokens each sample of a batch is padded to.
+        tokens: real tokens of each batch.
+
+    Returns:
+        The number of batches.
+    """
+    max_tokens, pad_to, multiple = limits[0], limits[2], limits[3]
+    max_size = _to_multiple(limits[1], multiple)
+    count = 0
+    start = 0
+    n = words.size
+    while start < n:
+        size, longest, total = 0, least_padded, 0
+        i = start
+        while i < n and size < max_size:
+            length = np.int64(words[i] >> _32)
+            wide = max(longest, _round_up(length, pad_to))
+            if size > 0 and (size + 1) * wide > max_tokens:
+                break
+            order[base + i] = np.uint32(words[i] & _LOW)
+            size, longest, total, i = size + 1, wide, total + length, i + 1
+        if size % multiple != 0 and size > multiple:
+            size = size // multiple * multiple
+            longest, total = least_padded, 0
+            for k in range(start, start + size):
+                length = np.int64(words[k] >> _32)
+                longest, total = max(longest, _round_up(length, pad_to)), total + length
+        starts[count], sizes[count] = base + start, size
+        padded[count], tokens[count] = longest, total
+        count += 1
+        start += size
+    return count
+
+
+@kernel
+def deal_from_pool(
+    words: Words,
+    base: int,
+    limits: Int64Array,
+    bounds: Int64Array,
+    pool_slots: Int64Array,
+    key: np.uint64,
+    order: Indices,
+    starts: Int64Array,
+    sizes: Int64Array,
+    padded: Int64Array,
+    tokens: Int64Array,
+) -> int:
+    """Deal samples, longest first, at random to the free slots of a pool of open batches.
+
+    The first sample of a batch is its longest and fixes its number of slots. While the pool has
+    fewer free slots than wanted, the next sample opens a batch; else it takes a random slot. No
+    more slots are opened than samples are left, so every batch ends full.
+
+    Args:
+        words: samples by rising length; dealt from the end.
+        base: place of the first sample in ``order``.
+        limits: as in :func:`pack_greedily`.
+        bounds: ascending upper ends (in ``words``) of runs of equal pool size, shape (R,).
+        pool_slots: wanted free slots for each run, shape (R,).
+        key: the random stream.
+        order: as in :func:`pack_greedily`, like the four arrays after it.
+        starts: see there.
+        sizes: see there.
+        padded: see there.
+        tokens: see there.
+
+    Returns:
+        The number of batches.
+    """
+    max_tokens, max_size, pad_to, multiple = limits[0], limits[1], limits[2], limits[3]
+    left = words.size
+    largest = pool_slots.max() + min(max_size, max_tokens // pad_to)
+    pool = np.empty(min(largest, left) + 1, np.int64)
+    filled = np.empty(left, np.int32)
+    count, free, taken = 0, 0, 0
+    for run in range(bounds.size - 1, -1, -1):
+        wanted = pool_slots[run]
+        lowest = bounds[run - 1] if run > 0 else 0
+        while left > lowest:
+            left -= 1
+            length = np.int64(words[left] >> _32)
+            index = np.uint32(words[left] & _LOW)
+            if free < wanted or free == 0:
+                wide = _round_up(length, pad_to)
+                size = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
+                if free == 0:
+                    size = _to_multiple(min(size, left + 1), multiple)
+                if free + size - 1 <= left:
+                    starts[count], sizes[count] = base + taken, size
+                    padded[count], tokens[count] = wide, length
+                    order[base + taken] = index
+                    filled[count] = 1
+                    pool[free : free + size - 1] = count
+                    free, taken, count = free + size - 1, taken + size, count + 1
+                    continue
+            slot = np.int64(bounded(mix(key, np.uint64(left)), np.uint64(free)))
+            batch = pool[slot]
+            free -= 1
+            pool[slot] = pool[free]
+            order[starts[batch] + filled[batch]] = index
+            filled[batch] += 1
+            tokens[batch] += length
+    return count
+
+
+@kernel
+def renew(
+    order: Indices,
+    starts: Int64Array,
+    sizes: Int64Array,
+    lengths: Int64Array,
+    pad_to: int,
+    least_padded: Int64Array,
+    padded: Int64Array,
+    tokens: Int64Array,
+) -> None:
+    """Work out ``padded`` and ``tokens`` of each batch anew from its samples' lengths."""
+    for batch in range(starts.size):
+        longest, total = np.int64(0), np.int64(0)
+        for place in range(starts[batch], starts[batch] + sizes[batch]):
+            length = lengths[order[place]]
+            longest, total = max(longest, length), total + length
+        padded[batch] = max(_round_up(longest, pad_to), least_padded[batch])
+        tokens[batch] = total

@@ -1,0 +1,162 @@
+"""From shuffled samples to batches: which kernel packs which part, and on which thread."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.core.batches import Batches
+from lengthwise.core.pool import limits_array
+from lengthwise.core.random import Purpose, stream_key
+from lengthwise.core.threads import run_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from lengthwise.core.limits import BatchLimits, Int64Array
+    from lengthwise.core.prepare import Prepared
+
+    Words = npt.NDArray[np.uint64]
+    Table = tuple[Int64Array, Int64Array, Int64Array, Int64Array]
+
+_SEGMENT = 1 << 22
+"""Samples packed in one go. Larger groups are cut, so that threads can share them; it costs one
+short batch in four million samples."""
+_WINDOW_TASK = 1 << 17
+_POOL_SEGMENTS = 4
+_POOL_CUT_FROM = 1 << 19
+"""From this many samples on, a deal is cut into four ranges of length, for as many threads. No
+batch crosses a cut; three cuts change efficiency and repeats by less than noise."""
+
+
+def pack_groups(
+    words: Words,
+    offsets: Int64Array,
+    least_padded: Int64Array,
+    limits: BatchLimits,
+    num_threads: int,
+) -> Batches:
+    """Pack every group greedily in the order its samples have.
+
+    Args:
+        words: samples, group after group, shape (M,).
+        offsets: where groups begin and end, shape (G + 1,).
+        least_padded: tokens that batches of each group are padded to at least, shape (G,).
+        limits: the batch limits.
+        num_threads: threads to use; the result does not depend on it.
+    """
+    from lengthwise.core.kernels.pack import pack_greedily  # noqa: PLC0415
+
+    numbers = limits_array(limits)
+    order = np.empty(words.size, np.uint32)
+
+    def pack(lo: int, hi: int, least: int) -> Table:
+        table = _empty_table(hi - lo)
+        count = pack_greedily(words[lo:hi], lo, numbers, least, order, *table)
+        return _trim(table, count)
+
+    parts = [
+        (lo, hi, int(least_padded[group]))
+        for group, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True))
+        for lo, hi in segments(int(start), int(stop), _SEGMENT)
+    ]
+    return _join(order, run_all([partial(pack, *part) for part in parts], num_threads))
+
+
+def sort_in_windows(
+    words: Words, offsets: Int64Array, window_size: int, num_threads: int
+) -> None:
+    """Sort windows inside every group by length, in place, rising and falling in turn."""
+    from lengthwise.core.kernels.partition import sort_windows  # noqa: PLC0415
+
+    length_bits = int(words.max() >> np.uint64(32)).bit_length() if words.size else 0
+    whole = max(1, _WINDOW_TASK // window_size)
+
+    def sort(lo: int, hi: int, first: int, last: int) -> None:
+        spare = np.empty(min(window_size, hi - lo), np.uint64)
+        sort_windows(words[lo:hi], first, last, window_size, length_bits, spare)
+
+    tasks: list[Callable[[], None]] = []
+    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        num_windows = -(-(stop - start) // window_size)
+        tasks += [
+            partial(sort, start, stop, first, min(first + whole, num_windows))
+            for first in range(0, num_windows, whole)
+        ]
+    run_all(tasks, num_threads)
+
+
+def deal(
+    words: Words,
+    offsets: Int64Array,
+    slots: Int64Array,
+    limits: BatchLimits,
+    *,
+    seed: int,
+    epoch: int,
+    num_threads: int,
+) -> Batches:
+    """Deal samples (one group a length, rising) from the longest down to a pool of open batches.
+
+    Args:
+        words: samples by rising length, ties in random order, shape (M,).
+        offsets: where the groups begin and end, shape (G + 1,).
+        slots: free slots of the pool for each group, shape (G,).
+        limits: the batch limits.
+        seed: the plan's seed.
+        epoch: the epoch; with the seed it decides every draw.
+        num_threads: threads to use; the result does not depend on it.
+    """
+    from lengthwise.core.kernels.pack import deal_from_pool  # noqa: PLC0415
+
+    numbers = limits_array(limits)
+    order = np.empty(words.size, np.uint32)
+
+    def deal_segment(index: int, lo: int, hi: int) -> Table:
+        first = int(np.searchsorted(offsets, lo, side="right")) - 1
+        last = int(np.searchsorted(offsets, hi, side="left"))
+        bounds = np.minimum(offsets[first + 1 : last + 1], hi) - lo
+        key = np.uint64(stream_key(seed, epoch, Purpose.POOL, index))
+        table = _empty_table(hi - lo)
+        count = deal_from_pool(
+            words[lo:hi], lo, numbers, bounds, slots[first:last], key, order, *table
+        )
+        return _trim(table, count)
+
+    cuts = _POOL_SEGMENTS if words.size >= _POOL_CUT_FROM else 1
+    size = max(1, -(-words.size // cuts))
+    tasks = [
+        partial(deal_segment, index, lo, hi)
+        for index, (lo, hi) in enumerate(segments(0, words.size, size))
+    ]
+    return _join(order, run_all(tasks, num_threads))
+
+
+def segments(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    """Cut ``[start, stop)`` into equal parts of at most ``size``; the cuts depend on nothing else."""
+    count = -(-(stop - start) // size)
+    cuts = [start + (stop - start) * i // count for i in range(count + 1)] if count else []
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def _empty_table(rows: int) -> Table:
+    """Room for one batch a sample; memory that is not written is never taken."""
+    return np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(
+        rows, np.int64
+    )
+
+
+def _trim(table: Table, count: int) -> Table:
+    return table[0][:count].copy(), table[1][:count].copy(), table[2][:count].copy(), table[3][
+        :count
+    ].copy()
+
+
+def _join(order: npt.NDArray[np.uint32], tables: list[Table]) -> Batches:
+    if not tables:
+        return Batches(order, *(np.empty(0, np.int64) for _ in range(4)))
+    return Batches(order, *(np.concatenate(column) for column in zip(*tables, strict=True)))

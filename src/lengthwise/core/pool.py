@@ -1,0 +1,117 @@
+"""How wide the pool of open batches may be for a wanted efficiency.
+
+Dealing samples from the longest to the shortest into the random free slots of a pool spreads the
+members of a batch over an exponential range of neighbours. With S free slots, a member comes S
+samples after the slot was opened on average, which costs ``S / density`` tokens of padding, where
+density is samples per token of length nearby; and a pair that met meets again with probability
+``(n - 1) / (4 S)`` in batches of n. Least repeats for a given padding therefore want
+``S = scale * n * sqrt(density)``: wide where samples are many, narrow in a thin tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.core.random import Purpose, stream_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lengthwise.core.histogram import LengthHistogram
+    from lengthwise.core.limits import BatchLimits, Int64Array
+
+LEAST_OPEN_BATCHES = 4
+"""A pool never has fewer than this many batches' slots: about 6 % of pairs meet again there."""
+_CALIBRATION_SAMPLES = 1 << 20
+_ROUNDS = 12
+_MOST_CHANGE = (1 / 64, 64.0)
+_CLOSE = 2e-4
+_TRIAL_KEY = np.uint64(stream_key(0, 0, Purpose.SAMPLES))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolSizes:
+    """Free slots that the pool keeps, per distinct length.
+
+    Attributes:
+        slots: int64, shape (D,), in the order of the histogram's lengths.
+        scale: the factor found.
+        efficiency: what a trial deal with these sizes reached.
+    """
+
+    slots: Int64Array
+    scale: float
+    efficiency: float
+
+
+def limits_array(limits: BatchLimits) -> Int64Array:
+    """The four numbers that the packing kernels take."""
+    size = limits.size_cap
+    return np.array(
+        [limits.max_tokens, size, limits.pad_to_multiple_of, limits.batch_size_multiple_of],
+        np.int64,
+    )
+
+
+def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float) -> PoolSizes:
+    """Find the widest pool that reaches the target efficiency, by trial deals.
+
+    Data sets above a million samples are tried on an even thinning of their lengths. The trials
+    use fixed streams, so the result depends on the arguments alone.
+
+    Args:
+        histogram: lengths of the samples to plan.
+        limits: the batch limits.
+        target: wanted real / padded tokens, in (0, 1).
+    """
+    from lengthwise.core.kernels.pool import densities, slots_for  # noqa: PLC0415
+
+    numbers = limits_array(limits)
+    thin = max(1, -(-histogram.num_samples // _CALIBRATION_SAMPLES))
+    density = densities(histogram.lengths, histogram.counts)
+    lengths = np.ascontiguousarray(histogram.to_lengths()[::thin])
+    places = np.searchsorted(histogram.lengths, lengths)
+
+    def trial(scale: float) -> float:
+        slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
+        wanted = np.maximum(slots[places] // thin, 1)
+        return _trial_efficiency(lengths, wanted, numbers)
+
+    scale, efficiency = _search(trial, target)
+    slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
+    return PoolSizes(slots, scale, efficiency)
+
+
+def _search(trial: Callable[[float], float], target: float) -> tuple[float, float]:
+    """Scale the pool until a trial deal comes close to the target; padding grows with scale.
+
+    Returns the last scale tried, and the efficiency that it reached.
+    """
+    wanted = 1.0 / target - 1.0
+    scale = 1.0
+    efficiency = trial(scale)
+    for _ in range(_ROUNDS):
+        if abs(efficiency - target) < _CLOSE:
+            break
+        padding = max(1.0 / efficiency - 1.0, 1e-9)
+        scale *= min(max(wanted / padding, _MOST_CHANGE[0]), _MOST_CHANGE[1])
+        efficiency = trial(scale)
+    return scale, efficiency
+
+
+def _trial_efficiency(lengths: Int64Array, wanted: Int64Array, numbers: Int64Array) -> float:
+    """Efficiency of dealing these rising lengths with these pool sizes, one for each sample."""
+    from lengthwise.core.kernels.pack import deal_from_pool  # noqa: PLC0415
+
+    n = lengths.size
+    words = lengths.astype(np.uint64) << np.uint64(32)
+    order = np.empty(n, np.uint32)
+    starts, sizes, padded, tokens = (np.empty(n, np.int64) for _ in range(4))
+    bounds = np.flatnonzero(np.append(np.diff(wanted), 1)) + 1
+    count = deal_from_pool(
+        words, 0, numbers, bounds, wanted[bounds - 1], _TRIAL_KEY, order, starts, sizes, padded, tokens
+    )
+    return int(tokens[:count].sum()) / int((sizes[:count] * padded[:count]).sum())
