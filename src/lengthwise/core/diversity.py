@@ -11,11 +11,12 @@ or to correlate, and the number is 0, never NaN; each docstring names its case.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lengthwise.core.limits import require_int
+from lengthwise.core.moments import Moments, by_step, check_finite, num_slots
 from lengthwise.errors import DataError, PlanError
 
 if TYPE_CHECKING:
@@ -63,30 +64,6 @@ class Diversity:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class _Moments:
-    """A per-sample quantity, summed up by batch and over the data set."""
-
-    sums: Floats
-    stds: Floats
-    mean: float
-    std: float
-
-    @classmethod
-    def of(cls, batches: Batches, values: npt.ArrayLike) -> _Moments:
-        from lengthwise.core.kernels.diversity import batch_sums_and_stds, spread_around
-
-        array = _check_values(batches, values)
-        sums, stds = np.empty(len(batches)), np.empty(len(batches))
-        where = batches.order, batches.starts, batches.sizes
-        batch_sums_and_stds(*where, array, sums, stds)
-        count = int(batches.sizes.sum())
-        mean = float(sums.sum()) / count if count else 0.0
-        std = float(np.sqrt(spread_around(*where, array, mean) / count)) if count else 0.0
-        # Rounding of the mean leaves a std of a few units in the last place, not of zero.
-        return cls(sums, stds, mean, std if std > 1e-12 * abs(mean) else 0.0)
-
-
 def measure_diversity(
     batches: Batches,
     lengths: npt.ArrayLike,
@@ -117,7 +94,7 @@ def measure_diversity(
     num_replicas = require_int("num_replicas", num_replicas, least=1)
     accumulation_steps = require_int("accumulation_steps", accumulation_steps, least=1)
     per_step = num_replicas * accumulation_steps
-    moments = _Moments.of(batches, lengths)
+    moments = Moments.of(batches, lengths)
     means = moments.sums / batches.sizes
     return Diversity(
         partner_repeat_rate=(
@@ -169,7 +146,7 @@ def partner_repeat_rate(batches: Batches, next_batches: Batches) -> float:
     )
     if not num_pairs:
         return 0.0
-    slots = max(_num_slots(batches), _num_slots(next_batches))
+    slots = max(num_slots(batches), num_slots(next_batches))
     small = len(next_batches) < 2**31
     labels = np.full(slots, -1, np.int32 if small else np.int64)
     label_samples(next_batches.order, next_batches.starts, next_batches.sizes, labels)
@@ -187,7 +164,7 @@ def order_correlation(batches: Batches, lengths: npt.ArrayLike, stride: int = 1)
     the pairs of all replicas pooled. A plan that walks up a stair is near 1, one that alternates
     is -1. 0 where there are fewer than two pairs, or no variation.
     """
-    means = _Moments.of(batches, lengths).sums / batches.sizes
+    means = Moments.of(batches, lengths).sums / batches.sizes
     return _correlation(means, require_int("stride", stride, least=1))
 
 
@@ -197,7 +174,7 @@ def length_spread(batches: Batches, lengths: npt.ArrayLike) -> float:
     Population standard deviations, each batch counted once. About 1 for large random batches, 0
     for batches of one length each. 0 where the data set has one length only.
     """
-    return _spread(_Moments.of(batches, lengths))
+    return _spread(Moments.of(batches, lengths))
 
 
 def design_effect(batches: Batches, quantity: npt.ArrayLike, batches_per_step: int) -> float:
@@ -218,7 +195,7 @@ def design_effect(batches: Batches, quantity: npt.ArrayLike, batches_per_step: i
         batches_per_step: replicas times accumulation steps.
     """
     per_step = require_int("batches_per_step", batches_per_step, least=1)
-    return _design_effect(_Moments.of(batches, quantity), batches.sizes, per_step)
+    return _design_effect(Moments.of(batches, quantity), batches.sizes, per_step)
 
 
 def step_variation(amounts: Int64Array, batches_per_step: int) -> float:
@@ -229,7 +206,7 @@ def step_variation(amounts: Int64Array, batches_per_step: int) -> float:
         batches_per_step: replicas times accumulation steps; an incomplete last step is left out
             as in :func:`design_effect`. 0 for one step, or where all amounts are 0.
     """
-    totals = _by_step(amounts, batches_per_step)
+    totals = by_step(amounts, batches_per_step)
     mean = float(totals.mean()) if totals.size else 0.0
     return float(totals.std()) / mean if mean else 0.0
 
@@ -256,7 +233,7 @@ def replica_balance(costs: npt.ArrayLike, num_replicas: int) -> float:
         PlanError: the batches are not a whole number of steps.
     """
     num_replicas = require_int("num_replicas", num_replicas, least=1)
-    array = _check_finite(np.asarray(costs, np.float64), "costs")
+    array = check_finite(np.asarray(costs, np.float64), "costs")
     if array.size % num_replicas:
         raise PlanError(
             f"{array.size:,} batches are no whole number of steps of {num_replicas:,} replicas"
@@ -268,21 +245,21 @@ def replica_balance(costs: npt.ArrayLike, num_replicas: int) -> float:
     steps = array.reshape(-1, num_replicas)
     most = steps.max(axis=1)
     idle = most == 0
-    shares = steps.mean(axis=1) / np.where(idle, 1.0, most)
+    shares = (steps / np.where(idle, 1.0, most)[:, None]).mean(axis=1)
     return float(np.where(idle, 1.0, shares).mean())
 
 
-def _spread(moments: _Moments) -> float:
+def _spread(moments: Moments) -> float:
     if not moments.std:
         return 0.0
     return float(moments.stds.mean()) / moments.std
 
 
-def _design_effect(moments: _Moments, sizes: Int64Array, per_step: int) -> float:
+def _design_effect(moments: Moments, sizes: Int64Array, per_step: int) -> float:
     if not moments.std:
         return 0.0
-    samples = _by_step(sizes, per_step)
-    deviations = _by_step(moments.sums, per_step) - moments.mean * samples
+    samples = by_step(sizes, per_step)
+    deviations = by_step(moments.sums, per_step) - moments.mean * samples
     return float(np.mean(deviations**2)) / (moments.std**2 * float(samples.mean()))
 
 
@@ -295,40 +272,3 @@ def _correlation(values: Floats, stride: int) -> float:
     first, second = first / np.abs(first).max(), second / np.abs(second).max()
     raw = float(np.dot(first, second) / np.sqrt(np.dot(first, first) * np.dot(second, second)))
     return min(1.0, max(-1.0, raw))
-
-
-def _by_step(amounts: npt.NDArray[Any], per_step: int) -> npt.NDArray[Any]:
-    """Sums over whole steps; over all batches where they do not fill one."""
-    if amounts.size < per_step:
-        return amounts.sum(keepdims=True)[: amounts.size]
-    whole = amounts.size // per_step * per_step
-    return amounts[:whole].reshape(-1, per_step).sum(axis=1)
-
-
-def _num_slots(batches: Batches) -> int:
-    return int(batches.order.max()) + 1 if batches.order.size else 0
-
-
-def _check_values(batches: Batches, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """A per-sample array that kernels may read without looking: long enough, and finite."""
-    array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "biuf":
-        raise DataError(
-            f"a per-sample array must hold numbers in one dimension, "
-            f"got shape {array.shape} of {array.dtype}"
-        )
-    if array.size < _num_slots(batches):
-        raise DataError(
-            f"the batches hold sample {_num_slots(batches) - 1:,}, but the per-sample array has "
-            f"{array.size:,} entries"
-        )
-    if array.dtype != np.int64:
-        array = array.astype(np.float64)
-    return _check_finite(array, "per-sample values")
-
-
-def _check_finite(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
-        row = int(np.argmin(np.isfinite(array)))
-        raise DataError(f"{name} must be finite, got {array[row]} at position {row:,}")
-    return array
