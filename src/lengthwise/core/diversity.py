@@ -139,7 +139,7 @@ def partner_repeat_rate(batches: Batches, next_batches: Batches) -> float:
     """
     from lengthwise.core.kernels.diversity import count_repeated_pairs, label_samples
 
-    # Unsigned or Python integers: n * (n - 1) of a batch of 2**32 samples leaves int64.
+    # In Python integers: the pairs of a very large batch leave int64.
     num_pairs = sum(
         int(size) * (int(size) - 1) // 2 * int(count)
         for size, count in zip(*np.unique(batches.sizes, return_counts=True), strict=True)
@@ -161,8 +161,9 @@ def order_correlation(batches: Batches, lengths: npt.ArrayLike, stride: int = 1)
 
     Pearson's correlation of the pairs ``(x[t], x[t + stride])``, with ``x`` the mean length of a
     batch. Stride 1 follows the plan; stride ``num_replicas`` follows each replica's own batches,
-    the pairs of all replicas pooled. A plan that walks up a stair is near 1, one that alternates
-    is -1. 0 where there are fewer than two pairs, or no variation.
+    the pairs of all replicas pooled (so replicas that differ for the whole epoch count as
+    correlated). A plan that walks up a stair is near 1, one that alternates is -1. 0 where there
+    are fewer than two pairs, or no variation.
     """
     means = Moments.of(batches, lengths).sums / batches.sizes
     return _correlation(means, require_int("stride", stride, least=1))
