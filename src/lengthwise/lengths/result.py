@@ -52,7 +52,7 @@ class ScanResult:
     """Lengths of a source, and everything worth knowing about how they were read.
 
     Attributes:
-        lengths: tokens of each kept sample in source order; int64, shape (num_kept,), read-only.
+        lengths: tokens of each kept sample in source order; int64, shape (num_kept,).
         histogram: the same lengths, counted.
         num_rows_read: rows of the source, bad ones included.
         num_bad: rows left out (``on_bad="skip"``); 0 otherwise.
@@ -77,16 +77,13 @@ class ScanResult:
     is_histogram: bool = False
 
     def __post_init__(self) -> None:
-        """Check that every row is accounted for; make the arrays read-only."""
+        """Check that every row is accounted for."""
         assert self.lengths.dtype == np.int64
         assert self.num_rows_read == self.num_kept + self.num_bad, "a row vanished"
         assert self.histogram.num_samples == self.num_kept
         assert (self.row_index is None) == (self.num_bad == 0)
         assert len(self.first_bad) <= self.num_bad
-        self.lengths.setflags(write=False)
-        if self.row_index is not None:
-            assert self.row_index.shape == self.lengths.shape
-            self.row_index.setflags(write=False)
+        assert self.row_index is None or self.row_index.shape == self.lengths.shape
 
     @property
     def num_kept(self) -> int:

@@ -1,0 +1,158 @@
+"""Which file is read by which module; files named by paths, globs and directories."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Protocol, cast
+
+from lengthwise.errors import DataError
+from lengthwise.lengths.compressed import COMPRESSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lengthwise.lengths.columns import Field
+    from lengthwise.lengths.rows import Part
+    from lengthwise.lengths.tokens import CountTokens
+
+SUFFIXES = {
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".csv": "delimited", ".tsv": "delimited",
+    ".npy": "npy", ".npz": "npy",
+    ".txt": "text", ".text": "text",
+}  # fmt: skip
+"""Suffix -> the module of this package that reads it."""
+COMPRESSIBLE = frozenset({"jsonl", "delimited", "text"})
+HF_MARKERS = ("state.json", "dataset_dict.json")
+"""A directory with one of these was written by datasets' save_to_disk."""
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What every reader needs to know.
+
+    Attributes:
+        stop_at_bad: a row without a length ends the scan with an error.
+        count_tokens: counts the tokens of texts; None without a tokenizer.
+    """
+
+    stop_at_bad: bool
+    count_tokens: CountTokens | None
+
+
+class Format(Protocol):
+    """What a module that reads files of one format offers."""
+
+    def fields(self, path: str) -> list[Field] | None:
+        """The columns of a file; None where there is nothing to choose."""
+
+    def parts(self, path: str, field: Field | None, options: ReadOptions) -> list[Part]:
+        """The shares of a file that can be read at the same time, in order."""
+
+
+def format_name(path: str) -> str | None:
+    """The module that reads a file, by its suffix; None if the suffix is unknown."""
+    name = PurePath(path.lower())
+    if name.suffix in COMPRESSIONS:
+        module = SUFFIXES.get(PurePath(name.stem).suffix)
+        return module if module in COMPRESSIBLE else None
+    return SUFFIXES.get(name.suffix)
+
+
+def format_of(path: str) -> Format:
+    """The module that reads a file.
+
+    Raises:
+        DataError: no module reads files with this suffix.
+    """
+    name = "hf" if Path(path).is_dir() else format_name(path)
+    if name is None:
+        raise DataError(
+            f"{path}: files of this kind are not read; these are: {', '.join(SUFFIXES)} "
+            f"(text formats also as .gz and .zst)"
+        )
+    return cast("Format", import_module(f"lengthwise.lengths.{name}"))
+
+
+def is_path(item: object) -> bool:
+    """Whether a value names files: a path object, or text that is a path, a glob or looks so."""
+    if isinstance(item, os.PathLike):
+        return True
+    if not isinstance(item, str) or not item or len(item) > 4096 or "\n" in item or "\0" in item:
+        return False
+    return format_name(item) is not None or Path(item).exists() or bool(_matches(item))
+
+
+def expand(sources: Sequence[str]) -> list[str]:
+    """The files that paths, globs and directories name, in order; each part sorted by name.
+
+    Raises:
+        DataError: a path that is not there, a glob without a match, an empty or mixed directory.
+    """
+    files: list[str] = []
+    for source in sources:
+        files += _expand_one(source)
+    return files
+
+
+def _expand_one(source: str) -> list[str]:
+    if "://" in source:
+        raise DataError(f"{source}: only local files are read; download the data first")
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _directory_files(path)
+    if path.exists():
+        return [str(path)]
+    if _MAGIC.search(source):
+        matches = _matches(str(path))
+        if not matches:
+            raise DataError(f"no file matches {source!r}")
+        return [file for match in matches for file in _expand_one(match)]
+    raise DataError(f"there is no file or directory {source!r}")
+
+
+def _matches(pattern: str) -> list[str]:
+    """The files and directories a glob names, sorted; ``*`` matches no hidden name."""
+    parts = PurePath(pattern).parts
+    fixed = next((place for place, part in enumerate(parts) if _MAGIC.search(part)), None)
+    if fixed is None:
+        return []
+    root = Path(*parts[:fixed])
+    found = root.glob(str(PurePath(*parts[fixed:])))
+    return sorted(str(path) for path in found if not _is_hidden(path.relative_to(root)))
+
+
+def _directory_files(path: Path) -> list[str]:
+    if any((path / marker).is_file() for marker in HF_MARKERS):
+        return [str(path)]
+    files = sorted(
+        str(file)
+        for file in path.rglob("*")
+        if file.is_file() and _is_data(file.relative_to(path)) and format_name(file.name)
+    )
+    if not files:
+        raise DataError(f"{path} holds no file of a known kind ({', '.join(SUFFIXES)})")
+    kinds = sorted({str(format_name(file)) for file in files})
+    if len(kinds) > 1:
+        raise DataError(
+            f"{path} holds files of several kinds ({', '.join(kinds)}); name the wanted ones with "
+            f"a glob such as {str(path / '**' / '*.parquet')!r}"
+        )
+    return files
+
+
+def _is_hidden(relative: Path) -> bool:
+    return any(part.startswith(".") for part in relative.parts)
+
+
+def _is_data(relative: Path) -> bool:
+    """Hidden files and those set apart by an underscore (``_SUCCESS``) are no data."""
+    return not any(part.startswith((".", "_")) for part in relative.parts)
