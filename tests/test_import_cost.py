@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import lengthwise
 
 HEAVY = (
     "numba",
@@ -70,3 +74,18 @@ def test_starting_loads_no_heavy_package(code):
 def test_the_check_sees_a_package_that_is_loaded():
     # numpy stands for a heavy package: if it went unseen, the test above could not fail.
     assert "numpy" in modules_after("import numpy")
+
+
+def test_type_checkers_and_the_interpreter_see_the_same_public_names():
+    # The names stand three times: for type checkers, for the lazy import, and in __all__.
+    tree = ast.parse(Path(lengthwise.__file__).read_text(encoding="utf-8"))
+    declared = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and "lengthwise." in (node.module or "")
+        for alias in node.names
+    }
+    assert sorted(declared) == sorted(lengthwise.__all__)
+    declared.pop("__version__")
+    homes = {name: getattr(lengthwise, name).__module__ for name in declared}
+    assert homes == declared
