@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -62,8 +63,14 @@ class _LazyGroup(TyperGroup):
 def _load(name: str) -> Any:
     module = import_module(f"lengthwise.cli.{name}")
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name=name, help=module.command.__doc__ or COMMANDS[name])(module.command)
+    single.command(name=name, help=_paragraphs(module.command))(module.command)
     return typer.main.get_command(single)
+
+
+def _paragraphs(command: Any) -> str:
+    """The docstring of a command with each paragraph on one line, for the terminal to wrap."""
+    paragraphs = cleandoc(command.__doc__).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _print_version(wanted: bool) -> None:

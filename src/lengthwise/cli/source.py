@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lengthwise.cli.output import print_warning, progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from lengthwise.lengths.result import ScanResult
 
@@ -37,7 +37,7 @@ def load_lengths(
 
     with progress("reading lengths", quiet=quiet) as report:
         scan = scan_lengths(
-            list(source),
+            [Path(item) for item in source],
             column=column,
             on_bad=str(on_bad),
             tokenizer=None if tokenizer is None else str(tokenizer),

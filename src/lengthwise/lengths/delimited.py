@@ -7,7 +7,7 @@ import io
 import re
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -118,28 +118,28 @@ def _open_rows(
 ) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]], Callable[[], int]]]:
     """Yield the header, the rows with the line each starts on, and the stored bytes read so far."""
     csv.field_size_limit(_LARGEST_CELL)
-    with open_bytes(path) as (file, tell):
-        rows = _rows(path, file)
+    with open_bytes(path) as (file, tell), _as_text(file) as text:
+        rows = _rows(path, text)
         first = next(rows, None)
         if first is None:
             raise DataError(f"{path} is empty: there is not even a header")
         header = first[1]
-        if header and all(isinstance(_number(cell), (int, float)) for cell in header):
+        if all(isinstance(_number(cell), (int, float)) for cell in header):
             names = [f"column_{place}" for place in range(1, len(header) + 1)]
-            yield (names if len(names) > 1 else ["length"]), _again(first, rows), tell
-        else:
-            yield [name.strip() for name in header], rows, tell
+            header, rows = (names if len(names) > 1 else ["length"]), chain([first], rows)
+        yield [name.strip() for name in header], rows, tell
 
 
-def _again(
-    first: tuple[int, list[str]], rows: Iterator[tuple[int, list[str]]]
-) -> Iterator[tuple[int, list[str]]]:
-    yield first
-    yield from rows
-
-
-def _rows(path: str, file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
+@contextmanager
+def _as_text(file: IO[bytes]) -> Iterator[io.TextIOWrapper]:
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    try:
+        yield text
+    finally:
+        text.detach()  # whoever opened the file closes it
+
+
+def _rows(path: str, text: io.TextIOWrapper) -> Iterator[tuple[int, list[str]]]:
     delimiter = "\t" if ".tsv" in Path(path).suffixes else ","
     reader: Any = csv.reader(text, delimiter=delimiter)
     line = 1
@@ -149,5 +149,3 @@ def _rows(path: str, file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path}, near line {line:,}: {error}") from error
-    finally:
-        text.detach()

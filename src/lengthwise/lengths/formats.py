@@ -32,6 +32,7 @@ COMPRESSIBLE = frozenset({"jsonl", "delimited", "text"})
 HF_MARKERS = ("state.json", "dataset_dict.json")
 """A directory with one of these was written by datasets' save_to_disk."""
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -104,7 +105,7 @@ def expand(sources: Sequence[str]) -> list[str]:
 
 
 def _expand_one(source: str) -> list[str]:
-    if "://" in source:
+    if _URL.match(source):
         raise DataError(f"{source}: only local files are read; download the data first")
     path = Path(source).expanduser()
     if path.is_dir():

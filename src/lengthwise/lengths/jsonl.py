@@ -25,6 +25,10 @@ SAMPLE_LINES = 10_000
 """Lines in which these records are looked for."""
 ROWS_PER_PIECE = 1 << 16
 
+_AROUND = "\ufeff \t\r\n"
+"""Around a value: white space, and the byte order mark that some programs put first."""
+_decode = json.JSONDecoder().raw_decode
+
 
 def fields(path: str) -> list[Field] | None:
     """The keys of the first records, with the kind of their values; None for a histogram."""
@@ -83,11 +87,12 @@ def _add_line(lengths: ValueLengths, line: bytes, row: int, name: str) -> None:
 def parse_record(line: bytes) -> tuple[dict[str, Any] | None, str]:
     """The object on a line, or None and what is wrong with the line."""
     try:
-        record = json.loads(line)
+        text = line.decode().strip(_AROUND)
+        record, end = _decode(text)
+        if end != len(text):
+            return None, f"malformed JSON: more text after the value, from character {end + 1:,} on"
     except (ValueError, RecursionError) as error:
-        if not line.strip():
-            return None, "blank line"
-        return None, f"malformed JSON: {error}"
+        return None, f"malformed JSON: {error}" if line.strip() else "blank line"
     if not isinstance(record, dict):
         return None, f"not a JSON object but {describe(record)}"
     return record, ""
