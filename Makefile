@@ -12,7 +12,7 @@ export OMP_NUM_THREADS = 1
 PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-slow test-all lint format bench build constraints clean
+.PHONY: help install run test test-slow test-all lint format bench build constraints tree clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -65,6 +65,9 @@ constraints:  ## write constraints.txt anew from the newest versions that fit py
 	$(OUT)/constraints-venv/bin/python -m pip freeze --all --exclude lengthwise --exclude setuptools >> $(OUT)/constraints.txt
 	mv $(OUT)/constraints.txt constraints.txt
 	rm -rf $(OUT)/constraints-venv
+
+tree: $(STAMP)  ## write the README's file tree anew from the docstrings
+	$(BIN)/python docs/file_tree.py
 
 clean:  ## remove .venv/, out/, dist/ and the tools' caches
 	rm -rf $(VENV) $(OUT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
