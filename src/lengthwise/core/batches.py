@@ -32,6 +32,11 @@ class Batches:
     padded: Int64Array
     tokens: Int64Array
 
+    @classmethod
+    def of_table(cls, order: npt.NDArray[Any], table: Int64Array) -> Batches:
+        """From a kernel's table: columns start, samples, padded length, real tokens; (B, 4)."""
+        return cls(order, *np.ascontiguousarray(table.T))
+
     def __len__(self) -> int:
         """Number of batches."""
         return int(self.starts.size)
@@ -49,6 +54,16 @@ class Batches:
             self.sizes[places],
             self.padded[places],
             self.tokens[places],
+        )
+
+    def joined(self, others: Batches) -> Batches:
+        """These batches and then others of the same ``order``."""
+        return Batches(
+            self.order,
+            np.concatenate((self.starts, others.starts)),
+            np.concatenate((self.sizes, others.sizes)),
+            np.concatenate((self.padded, others.padded)),
+            np.concatenate((self.tokens, others.tokens)),
         )
 
     @property

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.core.batches import Batches
 from lengthwise.core.random import Purpose, stream_key
 from lengthwise.core.replicas import measure_batches
 from lengthwise.core.threads import run_all
@@ -17,6 +16,7 @@ from lengthwise.errors import PlanError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lengthwise.core.batches import Batches
     from lengthwise.core.limits import Int64Array
     from lengthwise.core.prepare import Prepared
 
@@ -25,53 +25,32 @@ _TASK = 1 << 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedLayout:
-    """How many batches of which size each bucket gives, in every epoch.
+    """How many batches of which size each group gives, in every epoch.
 
-    Batches are ranked bucket by bucket: in each first the full ones, then its tail (the short
-    last one, and full ones that were cut in two so that the replicas get equally many).
+    Batches are ranked group by group, by rising length: in each first the full ones, then its
+    tail (the short last one, and full ones that were cut in two so that the replicas get equally
+    many).
 
     Attributes:
-        first_batch: rank of each bucket's first batch, and the total; int64, shape (G + 1,).
-        batch_sizes: samples of a full batch; int64, shape (G,).
-        num_full: full batches; int64, shape (G,).
-        first_tail: where each bucket's tail begins in the two arrays below; int64, shape (G,).
-        tail_starts: first place of each tail batch inside its bucket; int64.
-        tail_sizes: samples of each tail batch; int64.
+        groups: rank of the first batch, samples of a full batch, number of full batches, first
+            row in ``tails``; int64, shape (G, 4).
+        tails: first place inside its group, and samples, of every tail batch; int64, (T, 2).
+        num_batches: batches of every epoch.
         num_split: full batches that were cut in two.
         num_dropped_batches: batches that ``drop_last`` leaves out each epoch.
         num_dropped_samples: samples in them.
     """
 
-    first_batch: Int64Array
-    batch_sizes: Int64Array
-    num_full: Int64Array
-    first_tail: Int64Array
-    tail_starts: Int64Array
-    tail_sizes: Int64Array
+    groups: Int64Array
+    tails: Int64Array
+    num_batches: int
     num_split: int
     num_dropped_batches: int
     num_dropped_samples: int
 
-    @property
-    def num_batches(self) -> int:
-        """Batches of every epoch."""
-        return int(self.first_batch[-1])
-
-    @property
-    def arrays(self) -> tuple[Int64Array, ...]:
-        """The arrays in the order that the kernels take them."""
-        return (
-            self.first_batch,
-            self.batch_sizes,
-            self.num_full,
-            self.first_tail,
-            self.tail_starts,
-            self.tail_sizes,
-        )
-
 
 def lay_out(prepared: Prepared, num_replicas: int) -> FixedLayout:
-    """Cut every bucket into batches of one size, in a number that the replicas divide.
+    """Cut every group into batches of one size, in a number that the replicas divide.
 
     Raises:
         PlanError: too few samples, or ``drop_last`` would leave nothing.
@@ -85,60 +64,52 @@ def lay_out(prepared: Prepared, num_replicas: int) -> FixedLayout:
     total = int(num_full.sum()) + sum(map(len, tails))
     surplus = total % num_replicas
     num_split = 0
-    if surplus and drop_last:
+    if drop_last:
+        if total < num_replicas:
+            raise PlanError(
+                f"drop_last=True leaves nothing: {total:,} full batches do not give each of "
+                f"{num_replicas:,} replicas one. Use drop_last=False or fewer replicas."
+            )
         _drop_full(num_full, surplus)
     elif surplus:
         num_split = num_replicas - surplus
         _split_full(num_full, sizes, tails, num_split)
-    if drop_last and not num_full.sum():
-        raise PlanError(
-            f"drop_last=True leaves nothing: {total:,} full batches do not give each of "
-            f"{num_replicas:,} replicas one. Use drop_last=False or fewer replicas."
-        )
-    dropped = samples - num_full * sizes - [sum(tail) for tail in tails]
-    return _layout(
-        num_full, sizes, tails, num_split, surplus + np.count_nonzero(rest), dropped, drop_last
-    )
-
-
-def _layout(
-    num_full: Int64Array,
-    sizes: Int64Array,
-    tails: list[list[int]],
-    num_split: int,
-    num_gone: int,
-    dropped: Int64Array,
-    drop_last: bool,
-) -> FixedLayout:
     counts = np.array([len(tail) for tail in tails], np.int64)
-    tail_sizes = np.array([size for tail in tails for size in tail], np.int64)
-    before = np.repeat(np.cumsum(counts) - counts, counts)
-    inside = np.cumsum(tail_sizes) - tail_sizes
-    inside -= inside[before] if tail_sizes.size else 0
-    tail_starts = inside + np.repeat(num_full * sizes, counts)
+    num_batches = num_full + counts
+    planned = num_full * sizes + [sum(tail) for tail in tails]
     return FixedLayout(
-        first_batch=np.concatenate(([0], np.cumsum(num_full + counts))),
-        batch_sizes=sizes,
-        num_full=num_full,
-        first_tail=np.cumsum(counts) - counts,
-        tail_starts=tail_starts,
-        tail_sizes=tail_sizes,
+        groups=np.column_stack(
+            (np.cumsum(num_batches) - num_batches, sizes, num_full, np.cumsum(counts) - counts)
+        ),
+        tails=_tail_table(tails, num_full * sizes),
+        num_batches=int(num_batches.sum()),
         num_split=num_split,
-        num_dropped_batches=int(num_gone) if drop_last else 0,
-        num_dropped_samples=int(dropped.sum()),
+        num_dropped_batches=int(surplus + np.count_nonzero(rest)) if drop_last else 0,
+        num_dropped_samples=int((samples - planned).sum()),
     )
+
+
+def _tail_table(tails: list[list[int]], begins: Int64Array) -> Int64Array:
+    """First place and samples of every tail batch, group after group; shape (T, 2)."""
+    rows = []
+    for tail, begin in zip(tails, begins.tolist(), strict=True):
+        first = begin
+        for size in tail:
+            rows.append((first, size))
+            first += size
+    return np.array(rows, np.int64).reshape(-1, 2)
 
 
 def _drop_full(num_full: Int64Array, surplus: int) -> None:
-    """Take the surplus from the buckets that have most batches."""
-    for _ in range(min(surplus, int(num_full.sum()))):
+    """Take the surplus from the groups that have most batches."""
+    for _ in range(surplus):
         num_full[int(np.argmax(num_full))] -= 1
 
 
 def _split_full(
     num_full: Int64Array, sizes: Int64Array, tails: list[list[int]], missing: int
 ) -> None:
-    """Cut full batches in two, from the bucket with most; then tail batches, the largest first."""
+    """Cut full batches in two, from the group with most; then tail batches, the largest first."""
     for _ in range(missing):
         can_give = np.where(sizes >= 2, num_full, 0)
         group = int(np.argmax(can_give))
@@ -150,7 +121,7 @@ def _split_full(
             whole = max(tails[group], default=0)
             if whole < 2:
                 raise PlanError(
-                    "there are fewer samples than replicas need batches; use fewer replicas"
+                    "there are fewer samples than the replicas need batches; use fewer replicas"
                 )
             tails[group].remove(whole)
         tails[group][:0] = [whole - whole // 2, whole // 2]
@@ -163,7 +134,7 @@ class FixedBatches:
     Attributes:
         prepared: the grouped samples.
         layout: sizes and counts, the same in every epoch.
-        keys: the key of each bucket's permutation; uint64, shape (G,).
+        keys: the key of each group's permutation; uint64, shape (G,).
         order_key: the key of the order of batches.
         per_unit: neighbours by length that run at the same time.
         per_step: units of an optimiser step if stratified, else 1.
@@ -180,7 +151,7 @@ class FixedBatches:
     def of_epoch(
         cls, prepared: Prepared, layout: FixedLayout, epoch: int, num_replicas: int
     ) -> FixedBatches:
-        """The batches of this epoch; costs one key per bucket."""
+        """The batches of this epoch; costs one key per group."""
         config = prepared.config
         keys = [
             stream_key(config.seed, epoch, Purpose.FIXED, group)
@@ -203,14 +174,10 @@ class FixedBatches:
 
     def batch(self, index: int) -> Int64Array:
         """Sample indices of batch ``index``; int64."""
-        from lengthwise.core.kernels.fixed import (  # noqa: PLC0415
-            fill_batch,
-            place_of_batch,
-            rank_of_batch,
-        )
+        from lengthwise.core.kernels.fixed import fill_batch, place_of_batch, rank_of_batch
 
         rank = rank_of_batch(index, len(self), self.per_unit, self.per_step, self.order_key)
-        group, start, size = place_of_batch(rank, *self.layout.arrays)
+        group, start, size = place_of_batch(rank, self.layout.groups, self.layout.tails)
         out = np.empty(size, np.uint32)
         prepared = self.prepared
         fill_batch(prepared.words, prepared.offsets, group, start, self.keys[group], out)
@@ -218,30 +185,19 @@ class FixedBatches:
 
     def table(self, num_threads: int) -> Batches:
         """All batches of the epoch, as stored plans have them."""
-        from lengthwise.core.kernels.fixed import fill_all, place_all  # noqa: PLC0415
+        from lengthwise.core.kernels.fixed import fill_all, place_all
 
-        prepared, count = self.prepared, len(self)
-        groups, places, sizes = (np.empty(count, np.int64) for _ in range(3))
-        place_all(
-            self.per_unit,
-            self.per_step,
-            self.order_key,
-            *self.layout.arrays,
-            groups,
-            places,
-            sizes,
-        )
+        prepared, layout, count = self.prepared, self.layout, len(self)
+        places = np.empty((count, 3), np.int64)
+        place_all(self.per_unit, self.per_step, self.order_key, layout.groups, layout.tails, places)
+        sizes = np.ascontiguousarray(places[:, 2])
         starts = np.cumsum(sizes) - sizes
         order = np.empty(int(sizes.sum()), np.uint32)
-        fill = partial(
-            fill_all, prepared.words, prepared.offsets, groups, places, starts, sizes
-        )
-        tasks = [
-            partial(fill, first, min(first + _TASK, count), self.keys, order)
-            for first in range(0, count, _TASK)
-        ]
-        run_all(tasks, num_threads)
-        pad_to = prepared.config.limits.pad_to_multiple_of
-        floors = prepared.padding_floors()[groups]
-        padded, tokens = measure_batches(order, starts, sizes, prepared.lengths, pad_to, floors)
-        return Batches(order, starts, sizes, padded, tokens)
+
+        def fill(first: int) -> None:
+            part = slice(first, first + _TASK)
+            fill_all(prepared.words, prepared.offsets, places[part], starts[part], self.keys, order)
+
+        run_all([partial(fill, first) for first in range(0, count, _TASK)], num_threads)
+        floors = prepared.padding_floors()[places[:, 0]]
+        return measure_batches(order, starts, sizes, floors, prepared)

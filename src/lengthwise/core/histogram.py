@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.core.limits import Int64Array
 from lengthwise.errors import BadLengthError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
+
+    from lengthwise.core.limits import Int64Array
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _DENSE_LIMIT = 1 << 22

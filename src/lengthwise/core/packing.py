@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lengthwise.core.limits import BatchLimits, Int64Array
-    from lengthwise.core.prepare import Prepared
 
     Words = npt.NDArray[np.uint64]
-    Table = tuple[Int64Array, Int64Array, Int64Array, Int64Array]
 
 _SEGMENT = 1 << 22
 """Samples packed in one go. Larger groups are cut, so that threads can share them; it costs one
@@ -49,29 +48,27 @@ def pack_groups(
         limits: the batch limits.
         num_threads: threads to use; the result does not depend on it.
     """
-    from lengthwise.core.kernels.pack import pack_greedily  # noqa: PLC0415
+    from lengthwise.core.kernels.pack import pack_greedily
 
     numbers = limits_array(limits)
     order = np.empty(words.size, np.uint32)
 
-    def pack(lo: int, hi: int, least: int) -> Table:
-        table = _empty_table(hi - lo)
-        count = pack_greedily(words[lo:hi], lo, numbers, least, order, *table)
-        return _trim(table, count)
+    def pack(lo: int, hi: int, least: int) -> Int64Array:
+        # Room for one batch a sample; memory that is not written is never taken.
+        table = np.empty((hi - lo, 4), np.int64)
+        return table[: pack_greedily(words[lo:hi], lo, numbers, least, order, table)].copy()
 
     parts = [
         (lo, hi, int(least_padded[group]))
-        for group, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True))
-        for lo, hi in segments(int(start), int(stop), _SEGMENT)
+        for group, (start, stop) in enumerate(pairwise(offsets.tolist()))
+        for lo, hi in segments(start, stop, _SEGMENT)
     ]
     return _join(order, run_all([partial(pack, *part) for part in parts], num_threads))
 
 
-def sort_in_windows(
-    words: Words, offsets: Int64Array, window_size: int, num_threads: int
-) -> None:
+def sort_in_windows(words: Words, offsets: Int64Array, window_size: int, num_threads: int) -> None:
     """Sort windows inside every group by length, in place, rising and falling in turn."""
-    from lengthwise.core.kernels.partition import sort_windows  # noqa: PLC0415
+    from lengthwise.core.kernels.partition import sort_windows
 
     length_bits = int(words.max() >> np.uint64(32)).bit_length() if words.size else 0
     whole = max(1, _WINDOW_TASK // window_size)
@@ -81,7 +78,7 @@ def sort_in_windows(
         sort_windows(words[lo:hi], first, last, window_size, length_bits, spare)
 
     tasks: list[Callable[[], None]] = []
-    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+    for start, stop in pairwise(offsets.tolist()):
         num_windows = -(-(stop - start) // window_size)
         tasks += [
             partial(sort, start, stop, first, min(first + whole, num_windows))
@@ -111,21 +108,19 @@ def deal(
         epoch: the epoch; with the seed it decides every draw.
         num_threads: threads to use; the result does not depend on it.
     """
-    from lengthwise.core.kernels.pack import deal_from_pool  # noqa: PLC0415
+    from lengthwise.core.kernels.pack import deal_from_pool
 
     numbers = limits_array(limits)
     order = np.empty(words.size, np.uint32)
 
-    def deal_segment(index: int, lo: int, hi: int) -> Table:
+    def deal_segment(index: int, lo: int, hi: int) -> Int64Array:
         first = int(np.searchsorted(offsets, lo, side="right")) - 1
         last = int(np.searchsorted(offsets, hi, side="left"))
-        bounds = np.minimum(offsets[first + 1 : last + 1], hi) - lo
+        ends = np.minimum(offsets[first + 1 : last + 1], hi) - lo
+        runs = np.column_stack((ends, slots[first:last]))
         key = np.uint64(stream_key(seed, epoch, Purpose.POOL, index))
-        table = _empty_table(hi - lo)
-        count = deal_from_pool(
-            words[lo:hi], lo, numbers, bounds, slots[first:last], key, order, *table
-        )
-        return _trim(table, count)
+        table = np.empty((hi - lo, 4), np.int64)
+        return table[: deal_from_pool(words[lo:hi], lo, numbers, runs, key, order, table)].copy()
 
     cuts = _POOL_SEGMENTS if words.size >= _POOL_CUT_FROM else 1
     size = max(1, -(-words.size // cuts))
@@ -137,26 +132,11 @@ def deal(
 
 
 def segments(start: int, stop: int, size: int) -> list[tuple[int, int]]:
-    """Cut ``[start, stop)`` into equal parts of at most ``size``; the cuts depend on nothing else."""
+    """Cut ``[start, stop)`` into equal parts of at most ``size``."""
     count = -(-(stop - start) // size)
     cuts = [start + (stop - start) * i // count for i in range(count + 1)] if count else []
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))
 
 
-def _empty_table(rows: int) -> Table:
-    """Room for one batch a sample; memory that is not written is never taken."""
-    return np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(
-        rows, np.int64
-    )
-
-
-def _trim(table: Table, count: int) -> Table:
-    return table[0][:count].copy(), table[1][:count].copy(), table[2][:count].copy(), table[3][
-        :count
-    ].copy()
-
-
-def _join(order: npt.NDArray[np.uint32], tables: list[Table]) -> Batches:
-    if not tables:
-        return Batches(order, *(np.empty(0, np.int64) for _ in range(4)))
-    return Batches(order, *(np.concatenate(column) for column in zip(*tables, strict=True)))
+def _join(order: npt.NDArray[np.uint32], tables: list[Int64Array]) -> Batches:
+    return Batches.of_table(order, np.concatenate([np.empty((0, 4), np.int64), *tables]))

@@ -18,7 +18,7 @@ from lengthwise.core.packing import deal, pack_groups, sort_in_windows
 from lengthwise.core.pool import size_pool
 from lengthwise.core.prepare import Prepared, prepare
 from lengthwise.core.random import Purpose, stream_key
-from lengthwise.core.replicas import Dealt, fit_to_replicas
+from lengthwise.core.replicas import fit_to_replicas
 from lengthwise.core.shuffle import shuffle_samples
 from lengthwise.core.stats import PlanStats
 from lengthwise.core.threads import default_threads
@@ -152,6 +152,7 @@ class Planner:
 
     Attributes:
         config: the config with its boundaries found.
+        lengths: what each sample counts as (cut under ``oversize="truncate"``); int64, shape (N,).
         fingerprint: see :class:`EpochPlan`.
 
     Raises:
@@ -168,11 +169,13 @@ class Planner:
         num_replicas: int = 1,
         num_threads: int | None = None,
     ) -> None:
+        """Check, group and measure the lengths; see the class."""
         self.num_replicas = require_int("num_replicas", num_replicas, least=1, most=2**31)
         threads = default_threads() if num_threads is None else num_threads
         self.num_threads = require_int("num_threads", threads, least=1, most=4096)
         self._prepared = prepare(lengths, config, self.num_threads)
         self.config = self._prepared.config
+        self.lengths = self._prepared.lengths
         self.lengths_hash = lengths_fingerprint(self._prepared.lengths)
         self.fingerprint = plan_fingerprint(
             self.lengths_hash, self.config.to_dict(), self.num_replicas
@@ -199,7 +202,9 @@ class Planner:
                 "num_dropped_samples": self._layout.num_dropped_samples,
             }
             return self._wrap(epoch, source, counts)
-        dealt = self._fit(self._pack(epoch), epoch)
+        packed = self._pack(epoch)
+        floors = self._floors[self._groups_of(packed)]
+        dealt = fit_to_replicas(packed, floors, self._prepared, self.num_replicas, epoch)
         counts = {
             "num_split_batches": dealt.num_split,
             "num_dropped_batches": len(dealt.dropped),
@@ -211,9 +216,7 @@ class Planner:
         prepared, config, threads = self._prepared, self.config, self.num_threads
         words, offsets, limits = prepared.words, prepared.offsets, config.limits
         if config.strategy == "sorted":
-            return pack_groups(
-                words, offsets[[0, -1]], np.zeros(1, np.int64), limits, threads
-            )
+            return pack_groups(words, offsets[[0, -1]], np.zeros(1, np.int64), limits, threads)
         words = shuffle_samples(words, offsets, config.seed, epoch, threads)
         if self._pool_slots is not None:
             return deal(
@@ -228,18 +231,6 @@ class Planner:
         if config.window_size is not None:
             sort_in_windows(words, offsets, config.window_size, threads)
         return pack_groups(words, offsets, self._floors, limits, threads)
-
-    def _fit(self, batches: Batches, epoch: int) -> Dealt:
-        return fit_to_replicas(
-            batches,
-            self.num_replicas,
-            drop_last=self.config.drop_last,
-            lengths=self._prepared.lengths,
-            pad_to=self.config.limits.pad_to_multiple_of,
-            least_padded=self._floors[self._groups_of(batches)],
-            seed=self.config.seed,
-            epoch=epoch,
-        )
 
     def _groups_of(self, batches: Batches) -> Int64Array:
         """The group that each batch was packed from; 0 where batches cross groups."""
@@ -258,7 +249,9 @@ class Planner:
         )
         return batches.select(places)
 
-    def _wrap(self, epoch: int, source: Batches | FixedBatches, counts: dict[str, int]) -> EpochPlan:
+    def _wrap(
+        self, epoch: int, source: Batches | FixedBatches, counts: dict[str, int]
+    ) -> EpochPlan:
         oversize = int(self._prepared.oversize.size)
         policy = self.config.oversize
         counts = {

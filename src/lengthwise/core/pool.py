@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lengthwise.core.batches import Batches
 from lengthwise.core.random import Purpose, stream_key
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float) ->
         limits: the batch limits.
         target: wanted real / padded tokens, in (0, 1).
     """
-    from lengthwise.core.kernels.pool import densities, slots_for  # noqa: PLC0415
+    from lengthwise.core.kernels.pool import densities, slots_for
 
     numbers = limits_array(limits)
     thin = max(1, -(-histogram.num_samples // _CALIBRATION_SAMPLES))
     density = densities(histogram.lengths, histogram.counts)
     lengths = np.ascontiguousarray(histogram.to_lengths()[::thin])
-    places = np.searchsorted(histogram.lengths, lengths)
+    places = np.repeat(np.arange(len(histogram)), histogram.counts)[::thin]
 
     def trial(scale: float) -> float:
         slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
@@ -104,14 +105,14 @@ def _search(trial: Callable[[float], float], target: float) -> tuple[float, floa
 
 def _trial_efficiency(lengths: Int64Array, wanted: Int64Array, numbers: Int64Array) -> float:
     """Efficiency of dealing these rising lengths with these pool sizes, one for each sample."""
-    from lengthwise.core.kernels.pack import deal_from_pool  # noqa: PLC0415
+    from lengthwise.core.kernels.pack import deal_from_pool
 
     n = lengths.size
     words = lengths.astype(np.uint64) << np.uint64(32)
     order = np.empty(n, np.uint32)
-    starts, sizes, padded, tokens = (np.empty(n, np.int64) for _ in range(4))
-    bounds = np.flatnonzero(np.append(np.diff(wanted), 1)) + 1
-    count = deal_from_pool(
-        words, 0, numbers, bounds, wanted[bounds - 1], _TRIAL_KEY, order, starts, sizes, padded, tokens
-    )
-    return int(tokens[:count].sum()) / int((sizes[:count] * padded[:count]).sum())
+    table = np.empty((n, 4), np.int64)
+    ends = np.flatnonzero(np.append(np.diff(wanted), 1)) + 1
+    runs = np.column_stack((ends, wanted[ends - 1]))
+    count = deal_from_pool(words, 0, numbers, runs, _TRIAL_KEY, order, table)
+    dealt = Batches.of_table(order, table[:count])
+    return int(dealt.tokens.sum()) / int(dealt.padded_tokens.sum())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lengthwise.core.config import BatchingConfig
+    from lengthwise.core.config import BatchingConfig, Oversize
     from lengthwise.core.limits import BatchLimits, Int64Array
 
 _CHUNK = 1 << 20
@@ -63,9 +63,7 @@ class Prepared:
         limits = self.config.limits
         if not self.config.pad_to_boundary:
             return np.zeros_like(self.tops)
-        return np.where(
-            self.tops <= limits.longest_allowed, limits.padded_lengths(self.tops), 0
-        )
+        return np.where(self.tops <= limits.longest_allowed, limits.padded_lengths(self.tops), 0)
 
 
 def prepare(lengths: npt.ArrayLike, config: BatchingConfig, num_threads: int) -> Prepared:
@@ -86,7 +84,7 @@ def prepare(lengths: npt.ArrayLike, config: BatchingConfig, num_threads: int) ->
             f"Plan the data set in parts."
         )
     most = config.limits.longest_allowed
-    oversize = _find_oversize(values, config)
+    oversize = find_oversize(values, config.limits, config.oversize)
     if oversize.size and config.oversize == "truncate":
         values = np.minimum(values, most)
     top = int(min(values.max(), most))
@@ -99,14 +97,20 @@ def prepare(lengths: npt.ArrayLike, config: BatchingConfig, num_threads: int) ->
     return Prepared(config, values, words, offsets, tops, oversize)
 
 
-def _find_oversize(values: Int64Array, config: BatchingConfig) -> Int64Array:
-    most = config.limits.longest_allowed
+def find_oversize(values: Int64Array, limits: BatchLimits, policy: Oversize) -> Int64Array:
+    """Indices of the samples that fit no batch.
+
+    Raises:
+        OversizeError: there are some and the policy is ``"error"``; lists the first ones.
+        PlanError: the policy is ``"drop"`` and nothing would be left.
+    """
+    most = limits.longest_allowed
     if int(values.max()) <= most:
         return np.empty(0, np.int64)
     rows = np.flatnonzero(values > most)
-    if config.oversize == "error":
-        raise OversizeError(_oversize_message(values, rows, config.limits))
-    if config.oversize == "drop" and rows.size == values.size:
+    if policy == "error":
+        raise OversizeError(_oversize_message(values, rows, limits))
+    if policy == "drop" and rows.size == values.size:
         raise PlanError(f"oversize='drop' leaves nothing: all {rows.size:,} samples are too long")
     return rows
 
@@ -151,7 +155,7 @@ def _group(
     values: Int64Array, edges: Int64Array, top: int, num_threads: int
 ) -> tuple[npt.NDArray[np.uint64], Int64Array, Int64Array]:
     """A stable counting sort by group; empty groups vanish."""
-    from lengthwise.core.kernels.partition import scatter_groups  # noqa: PLC0415
+    from lengthwise.core.kernels.partition import scatter_groups
 
     group_of = _grouper(edges, top)
     num_groups = edges.size - 1

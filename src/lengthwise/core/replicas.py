@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lengthwise.core.limits import Int64Array
+    from lengthwise.core.prepare import Prepared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,26 +34,18 @@ class Dealt:
 
 
 def fit_to_replicas(
-    batches: Batches,
-    num_replicas: int,
-    *,
-    drop_last: bool,
-    lengths: Int64Array,
-    pad_to: int,
-    least_padded: Int64Array,
-    seed: int,
-    epoch: int,
+    batches: Batches, floors: Int64Array, prepared: Prepared, num_replicas: int, epoch: int
 ) -> Dealt:
     """Make the number of batches a multiple of ``num_replicas``.
 
+    With ``drop_last`` the surplus is dropped, chosen at random; else the batches of most samples
+    are cut in two until the number fits, so that every sample is seen once.
+
     Args:
         batches: the epoch's batches.
+        floors: tokens that each batch is padded to at least, shape (B,).
+        prepared: the set-up they come from.
         num_replicas: replicas that each need as many batches.
-        drop_last: drop the surplus, chosen at random, instead of splitting the largest batches.
-        lengths: tokens of each sample, shape (N,).
-        pad_to: padded lengths are multiples of this.
-        least_padded: padding floor of each batch (0, or its bucket's top), shape (B,).
-        seed: the plan's seed.
         epoch: the epoch.
 
     Raises:
@@ -62,30 +55,28 @@ def fit_to_replicas(
     none = batches.select(np.empty(0, np.int64))
     if surplus == 0:
         return Dealt(batches, 0, none)
-    if drop_last:
+    if prepared.config.drop_last:
         if len(batches) < num_replicas:
             raise PlanError(
                 f"drop_last=True leaves nothing: {len(batches):,} batches do not give each of "
                 f"{num_replicas:,} replicas one. Use drop_last=False or fewer replicas."
             )
-        order = _random_order(len(batches), seed, epoch)
+        order = _random_order(len(batches), prepared.config.seed, epoch)
         kept, gone = np.sort(order[surplus:]), np.sort(order[:surplus])
         return Dealt(batches.select(kept), 0, batches.select(gone))
     missing = num_replicas - surplus
-    return Dealt(_split(batches, missing, lengths, pad_to, least_padded), missing, none)
+    return Dealt(_split(batches, missing, floors, prepared), missing, none)
 
 
 def _random_order(size: int, seed: int, epoch: int) -> Int64Array:
-    from lengthwise.core.kernels.random import shuffle_range  # noqa: PLC0415
+    from lengthwise.core.kernels.random import shuffle_range
 
     order = np.arange(size, dtype=np.int64)
     shuffle_range(order, 0, size, np.uint64(stream_key(seed, epoch, Purpose.REMAINDER)))
     return order
 
 
-def _split(
-    batches: Batches, missing: int, lengths: Int64Array, pad_to: int, least_padded: Int64Array
-) -> Batches:
+def _split(batches: Batches, missing: int, floors: Int64Array, prepared: Prepared) -> Batches:
     """Cut the batches of most samples in halves until there are ``missing`` more of them."""
     num_samples = int(batches.sizes.sum())
     if num_samples < len(batches) + missing:
@@ -93,37 +84,37 @@ def _split(
             f"{num_samples:,} samples cannot give each of the replicas as many batches: "
             f"{len(batches) + missing:,} are needed. Use fewer replicas, or drop_last=True."
         )
-    starts, sizes, least = batches.starts, batches.sizes, least_padded
-    padded, tokens = batches.padded, batches.tokens
+    multiple = prepared.config.limits.batch_size_multiple_of
+    starts, sizes = batches.starts, batches.sizes.copy()
+    cut = np.zeros(sizes.size, np.bool_)
     while missing:
-        by_size = np.argsort(-sizes, kind="stable")
-        largest = by_size[: min(missing, int(np.count_nonzero(sizes >= 2)))]
+        largest = np.argsort(-sizes, kind="stable")
+        largest = largest[: min(missing, int(np.count_nonzero(sizes >= 2)))]
         halves = sizes[largest] // 2
-        starts = np.concatenate((starts, starts[largest] + sizes[largest] - halves))
-        sizes = np.concatenate((sizes, halves))
+        halves = np.where(halves >= multiple, halves // multiple * multiple, halves)
         sizes[largest] -= halves
-        least = np.concatenate((least, least[largest]))
-        changed = np.concatenate((largest, np.arange(len(padded), starts.size)))
-        padded = np.concatenate((padded, padded[largest]))
-        tokens = np.concatenate((tokens, tokens[largest]))
-        padded[changed], tokens[changed] = measure_batches(
-            batches.order, starts[changed], sizes[changed], lengths, pad_to, least[changed]
-        )
+        starts = np.concatenate((starts, starts[largest] + sizes[largest]))
+        sizes = np.concatenate((sizes, halves))
+        floors = np.concatenate((floors, floors[largest]))
+        cut[largest] = True
+        cut = np.concatenate((cut, np.ones(largest.size, np.bool_)))
         missing -= largest.size
-    return Batches(batches.order, starts, sizes, padded, tokens)
+    whole = batches.select(np.flatnonzero(~cut[: len(batches)]))
+    parts = measure_batches(batches.order, starts[cut], sizes[cut], floors[cut], prepared)
+    return whole.joined(parts)
 
 
 def measure_batches(
     order: npt.NDArray[Any],
     starts: Int64Array,
     sizes: Int64Array,
-    lengths: Int64Array,
-    pad_to: int,
-    least_padded: Int64Array,
-) -> tuple[Int64Array, Int64Array]:
-    """Padded length and real tokens of each batch, from the lengths of its samples."""
-    from lengthwise.core.kernels.pack import renew  # noqa: PLC0415
+    floors: Int64Array,
+    prepared: Prepared,
+) -> Batches:
+    """Batches from where they lie in ``order``; padded length and tokens from their samples."""
+    from lengthwise.core.kernels.pack import measure_table
 
-    padded, tokens = np.empty(starts.size, np.int64), np.empty(starts.size, np.int64)
-    renew(order, starts, sizes, lengths, pad_to, least_padded, padded, tokens)
-    return padded, tokens
+    table = np.column_stack((starts, sizes, starts, starts))
+    pad_to = prepared.config.limits.pad_to_multiple_of
+    measure_table(order, prepared.lengths, pad_to, floors, table)
+    return Batches.of_table(order, table)

@@ -47,7 +47,7 @@ def shuffle_samples(
         epoch: the epoch; with the seed and the group's number it decides the order.
         num_threads: threads to use; the result does not depend on it.
     """
-    from lengthwise.core.kernels.partition import shuffle_groups  # noqa: PLC0415
+    from lengthwise.core.kernels.partition import shuffle_groups
 
     out = np.empty_like(words)
     key = np.uint64(stream_key(seed, epoch, Purpose.SAMPLES))
@@ -82,7 +82,7 @@ def _small_runs(offsets: Int64Array, large: Int64Array) -> list[tuple[int, int]]
 
 
 def _shuffle_large(source: Words, out: Words, key: int, num_threads: int) -> None:
-    from lengthwise.core.kernels.partition import (  # noqa: PLC0415
+    from lengthwise.core.kernels.partition import (
         count_blocks,
         scatter_blocks,
         shuffle_blocks,

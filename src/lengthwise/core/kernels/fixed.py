@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
 
 _LOW = np.uint64(0xFFFFFFFF)
+FIRST_BATCH, BATCH_SIZE, NUM_FULL, FIRST_TAIL = range(4)
+"""Columns of a layout's table of groups."""
 _SHORT, _DEALT, _INSIDE, _REPLICAS = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -28,11 +30,11 @@ def rank_of_unit(unit: int, num_units: int, per_step: int, key: np.uint64) -> in
     steps = num_units // per_step
     left = num_units - steps * per_step
     if unit >= steps * per_step:
-        place = permute(unit - steps * per_step, left, mix(key, _SHORT))
+        place = int(permute(unit - steps * per_step, left, mix(key, _SHORT)))
         return ((2 * place + 1) * num_units) // (2 * left)
     step, place = unit // per_step, unit % per_step
-    stratum = permute(place, per_step, mix(mix(key, _DEALT), np.uint64(step)))
-    inside = permute(step, steps, mix(mix(key, _INSIDE), np.uint64(stratum)))
+    stratum = int(permute(place, per_step, mix(mix(key, _DEALT), np.uint64(step))))
+    inside = int(permute(step, steps, mix(mix(key, _INSIDE), np.uint64(stratum))))
     index = stratum * steps + inside
     low, high = 0, left
     while low < high:
@@ -56,26 +58,26 @@ def rank_of_batch(
     if per_unit == 1:
         return unit
     stream = mix(mix(key, _REPLICAS), np.uint64(unit))
-    return unit * per_unit + permute(index % per_unit, per_unit, stream)
+    return unit * per_unit + int(permute(index % per_unit, per_unit, stream))
 
 
 @kernel
-def place_of_batch(
-    rank: int,
-    first_batch: Int64Array,
-    batch_sizes: Int64Array,
-    num_full: Int64Array,
-    first_tail: Int64Array,
-    tail_starts: Int64Array,
-    tail_sizes: Int64Array,
-) -> tuple[int, int, int]:
-    """Group, first place inside it, and size of the batch of this rank by length."""
-    group = np.searchsorted(first_batch, rank, side="right") - 1
-    inside = rank - first_batch[group]
-    if inside < num_full[group]:
-        return group, inside * batch_sizes[group], batch_sizes[group]
-    tail = first_tail[group] + inside - num_full[group]
-    return group, tail_starts[tail], tail_sizes[tail]
+def place_of_batch(rank: int, groups: Int64Array, tails: Int64Array) -> tuple[int, int, int]:
+    """Group, first place inside it, and size of the batch of this rank by length.
+
+    Args:
+        rank: of the batch by length.
+        groups: one row a group: rank of its first batch, samples of a full batch, number of full
+            batches, its first row in ``tails``; shape (G, 4).
+        tails: first place inside its group and samples of every batch that is not full; (T, 2).
+    """
+    group = int(np.searchsorted(groups[:, FIRST_BATCH], rank, side="right")) - 1
+    inside = rank - int(groups[group, FIRST_BATCH])
+    size, num_full = int(groups[group, BATCH_SIZE]), int(groups[group, NUM_FULL])
+    if inside < num_full:
+        return group, inside * size, size
+    tail = int(groups[group, FIRST_TAIL]) + inside - num_full
+    return group, int(tails[tail, 0]), int(tails[tail, 1])
 
 
 @kernel
@@ -98,19 +100,25 @@ def fill_batch(
 def fill_all(
     words: npt.NDArray[np.uint64],
     offsets: Int64Array,
-    groups: Int64Array,
     places: Int64Array,
     starts: Int64Array,
-    sizes: Int64Array,
-    first: int,
-    last: int,
     keys: npt.NDArray[np.uint64],
     order: npt.NDArray[np.uint32],
 ) -> None:
-    """Fill batches ``first .. last - 1`` of a whole epoch into ``order``."""
-    for batch in range(first, last):
-        out = order[starts[batch] : starts[batch] + sizes[batch]]
-        fill_batch(words, offsets, groups[batch], places[batch], keys[groups[batch]], out)
+    """Fill a run of batches into ``order``.
+
+    Args:
+        words: samples, group after group.
+        offsets: where groups begin and end.
+        places: group, first place, size of each batch, shape (B, 3).
+        starts: where each batch begins in ``order``, shape (B,).
+        keys: the key of each group's permutation.
+        order: written.
+    """
+    for batch in range(len(places)):
+        group, first, size = places[batch, 0], places[batch, 1], places[batch, 2]
+        out = order[starts[batch] : starts[batch] + size]
+        fill_batch(words, offsets, group, first, keys[group], out)
 
 
 @kernel
@@ -118,19 +126,12 @@ def place_all(
     per_unit: int,
     per_step: int,
     key: np.uint64,
-    first_batch: Int64Array,
-    batch_sizes: Int64Array,
-    num_full: Int64Array,
-    first_tail: Int64Array,
-    tail_starts: Int64Array,
-    tail_sizes: Int64Array,
     groups: Int64Array,
+    tails: Int64Array,
     places: Int64Array,
-    sizes: Int64Array,
 ) -> None:
-    """Group, place and size of every batch of an epoch, in the epoch's order."""
-    for index in range(groups.size):
-        rank = rank_of_batch(index, groups.size, per_unit, per_step, key)
-        groups[index], places[index], sizes[index] = place_of_batch(
-            rank, first_batch, batch_sizes, num_full, first_tail, tail_starts, tail_sizes
-        )
+    """Group, place and size of every batch of an epoch, in the epoch's order; shape (B, 3)."""
+    for index in range(len(places)):
+        rank = rank_of_batch(index, len(places), per_unit, per_step, key)
+        group, first, size = place_of_batch(rank, groups, tails)
+        places[index, 0], places[index, 1], places[index, 2] = group, first, size

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+START, SIZE, PADDED, TOKENS = range(4)
+"""Columns of a table of batches."""
 
 
 @kernel
@@ -40,10 +42,7 @@ def pack_greedily(
     limits: Int64Array,
     least_padded: int,
     order: Indices,
-    starts: Int64Array,
-    sizes: Int64Array,
-    padded: Int64Array,
-    tokens: Int64Array,
+    table: Int64Array,
 ) -> int:
     """Fill batch after batch: a sample joins if the batch still is within the limits with it.
 
@@ -56,10 +55,8 @@ def pack_greedily(
         limits: ``[max_tokens, max_batch_size, pad_to_multiple_of, batch_size_multiple_of]``.
         least_padded: every batch is padded to at least this; 0 pads to its own longest.
         order: sample indices; ``order[base : base + len(words)]`` is written.
-        starts: written, like ``sizes``, ``padded`` and ``tokens``: one entry a batch.
-        sizes: samples of each batch.
-        padded: tokens each sample of a batch is padded to.
-        tokens: real tokens of each batch.
+        table: one row a batch is written: where it starts in ``order``, its samples, tokens each
+            is padded to, real tokens; shape (at least the number of batches, 4).
 
     Returns:
         The number of batches.
@@ -73,7 +70,7 @@ def pack_greedily(
         size, longest, total = 0, least_padded, 0
         i = start
         while i < n and size < max_size:
-            length = np.int64(words[i] >> _32)
+            length = int(np.int64(words[i] >> _32))
             wide = max(longest, _round_up(length, pad_to))
             if size > 0 and (size + 1) * wide > max_tokens:
                 break
@@ -83,10 +80,10 @@ def pack_greedily(
             size = size // multiple * multiple
             longest, total = least_padded, 0
             for k in range(start, start + size):
-                length = np.int64(words[k] >> _32)
+                length = int(np.int64(words[k] >> _32))
                 longest, total = max(longest, _round_up(length, pad_to)), total + length
-        starts[count], sizes[count] = base + start, size
-        padded[count], tokens[count] = longest, total
+        table[count, START], table[count, SIZE] = base + start, size
+        table[count, PADDED], table[count, TOKENS] = longest, total
         count += 1
         start += size
     return count
@@ -97,14 +94,10 @@ def deal_from_pool(
     words: Words,
     base: int,
     limits: Int64Array,
-    bounds: Int64Array,
-    pool_slots: Int64Array,
+    runs: Int64Array,
     key: np.uint64,
     order: Indices,
-    starts: Int64Array,
-    sizes: Int64Array,
-    padded: Int64Array,
-    tokens: Int64Array,
+    table: Int64Array,
 ) -> int:
     """Deal samples, longest first, at random to the free slots of a pool of open batches.
 
@@ -116,30 +109,27 @@ def deal_from_pool(
         words: samples by rising length; dealt from the end.
         base: place of the first sample in ``order``.
         limits: as in :func:`pack_greedily`.
-        bounds: ascending upper ends (in ``words``) of runs of equal pool size, shape (R,).
-        pool_slots: wanted free slots for each run, shape (R,).
+        runs: runs of equal pool size: upper end in ``words`` (rising), and free slots wanted;
+            shape (R, 2).
         key: the random stream.
-        order: as in :func:`pack_greedily`, like the four arrays after it.
-        starts: see there.
-        sizes: see there.
-        padded: see there.
-        tokens: see there.
+        order: as in :func:`pack_greedily`.
+        table: as in :func:`pack_greedily`.
 
     Returns:
         The number of batches.
     """
     max_tokens, max_size, pad_to, multiple = limits[0], limits[1], limits[2], limits[3]
     left = words.size
-    largest = pool_slots.max() + min(max_size, max_tokens // pad_to)
+    largest = runs[:, 1].max() + min(max_size, max_tokens // pad_to)
     pool = np.empty(min(largest, left) + 1, np.int64)
     filled = np.empty(left, np.int32)
     count, free, taken = 0, 0, 0
-    for run in range(bounds.size - 1, -1, -1):
-        wanted = pool_slots[run]
-        lowest = bounds[run - 1] if run > 0 else 0
+    for run in range(len(runs) - 1, -1, -1):
+        wanted = runs[run, 1]
+        lowest = runs[run - 1, 0] if run > 0 else 0
         while left > lowest:
             left -= 1
-            length = np.int64(words[left] >> _32)
+            length = int(np.int64(words[left] >> _32))
             index = np.uint32(words[left] & _LOW)
             if free < wanted or free == 0:
                 wide = _round_up(length, pad_to)
@@ -147,8 +137,8 @@ def deal_from_pool(
                 if free == 0:
                     size = _to_multiple(min(size, left + 1), multiple)
                 if free + size - 1 <= left:
-                    starts[count], sizes[count] = base + taken, size
-                    padded[count], tokens[count] = wide, length
+                    table[count, START], table[count, SIZE] = base + taken, size
+                    table[count, PADDED], table[count, TOKENS] = wide, length
                     order[base + taken] = index
                     filled[count] = 1
                     pool[free : free + size - 1] = count
@@ -158,28 +148,30 @@ def deal_from_pool(
             batch = pool[slot]
             free -= 1
             pool[slot] = pool[free]
-            order[starts[batch] + filled[batch]] = index
+            order[table[batch, START] + filled[batch]] = index
             filled[batch] += 1
-            tokens[batch] += length
+            table[batch, TOKENS] += length
     return count
 
 
 @kernel
-def renew(
-    order: Indices,
-    starts: Int64Array,
-    sizes: Int64Array,
-    lengths: Int64Array,
-    pad_to: int,
-    least_padded: Int64Array,
-    padded: Int64Array,
-    tokens: Int64Array,
+def measure_table(
+    order: Indices, lengths: Int64Array, pad_to: int, least_padded: Int64Array, table: Int64Array
 ) -> None:
-    """Work out ``padded`` and ``tokens`` of each batch anew from its samples' lengths."""
-    for batch in range(starts.size):
-        longest, total = np.int64(0), np.int64(0)
-        for place in range(starts[batch], starts[batch] + sizes[batch]):
-            length = lengths[order[place]]
+    """Fill in padded length and real tokens of each batch from its samples' lengths.
+
+    Args:
+        order: sample indices.
+        lengths: tokens of each sample.
+        pad_to: padded lengths are multiples of this.
+        least_padded: each batch is padded to at least this, shape (B,).
+        table: as in :func:`pack_greedily`; the last two columns are written, shape (B, 4).
+    """
+    for batch in range(len(table)):
+        longest, total = 0, 0
+        start = table[batch, START]
+        for place in range(start, start + table[batch, SIZE]):
+            length = int(lengths[order[place]])
             longest, total = max(longest, length), total + length
-        padded[batch] = max(_round_up(longest, pad_to), least_padded[batch])
-        tokens[batch] = total
+        table[batch, PADDED] = max(_round_up(longest, pad_to), least_padded[batch])
+        table[batch, TOKENS] = total

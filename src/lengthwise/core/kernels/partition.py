@@ -119,9 +119,11 @@ def sort_windows(
                 digit_count[np.int64((source[i] >> shift) & low)] += 1
             total = 0
             for digit in range(256):
-                total, digit_count[digit] = total + digit_count[digit], total
+                size_here = int(digit_count[digit])
+                digit_count[digit] = total
+                total += size_here
             for i in range(size):
-                digit = np.int64((source[i] >> shift) & low)
+                digit = int(np.int64((source[i] >> shift) & low))
                 target[digit_count[digit]] = source[i]
                 digit_count[digit] += 1
             from_spare = not from_spare
@@ -133,7 +135,9 @@ def sort_windows(
 
 
 @kernel
-def shuffle_blocks(words: Words, offsets: Int64Array, first: int, last: int, key: np.uint64) -> None:
-    """Shuffle blocks ``first .. last - 1`` in place; block b is ``words[offsets[b]:offsets[b+1]]``."""
+def shuffle_blocks(
+    words: Words, offsets: Int64Array, first: int, last: int, key: np.uint64
+) -> None:
+    """Shuffle blocks ``first .. last - 1`` of ``words`` in place; ``offsets`` bounds them."""
     for block in range(first, last):
         shuffle_range(words, offsets[block], offsets[block + 1], mix(key, np.uint64(block)))

@@ -1,0 +1,1 @@
+"""Strategies side by side: what each costs in padding and in diversity."""

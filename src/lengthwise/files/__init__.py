@@ -1,0 +1,1 @@
+"""Plans and configs as files: Parquet and TOML."""
