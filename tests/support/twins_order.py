@@ -71,14 +71,25 @@ def rematch(strata, deviation):
     totals = [0.0] * len(strata[0])
     for stratum in strata:
         totals = [total + deviation(unit) for total, unit in zip(totals, stratum, strict=True)]
-    falling = [sorted(stratum, key=lambda unit: -deviation(unit)) for stratum in strata]
+    falling = []
+    for stratum in strata:
+        places = rising([-deviation(unit) for unit in stratum])
+        falling.append([stratum[place] for place in places])
     for _ in range(2):
         for stratum, units in zip(strata, falling, strict=True):
             totals = [total - deviation(unit) for total, unit in zip(totals, stratum, strict=True)]
-            rising_steps = sorted(range(len(totals)), key=lambda step: totals[step])
-            for step, unit in zip(rising_steps, units, strict=True):
+            for step, unit in zip(rising(totals), units, strict=True):
                 stratum[step] = unit
                 totals[step] += deviation(unit)
+
+
+def rising(values):
+    """Places by value, where values are told apart in 2**32 - 1 parts of their range."""
+    low, spread = min(values), max(values) - min(values)
+    if not spread:
+        return list(range(len(values)))
+    scale = (2.0**32 - 1) / spread
+    return sorted(range(len(values)), key=lambda place: int((values[place] - low) * scale))
 
 
 def lay_out(steps, costs, rule, key):
