@@ -11,11 +11,21 @@ from pathlib import Path
 from typing import Any
 
 _HISTOGRAM = Path(__file__).parents[2] / "data" / "dflash_run_histogram.csv"
-_METRICS = (
-    "efficiency utilization num_batches padded_tokens repeat_rate order_correlation length_spread "
-    "design_effect tokens_per_step_cv samples_per_step_cv num_shapes replica_balance "
-    "planning_seconds"
-).split()
+_METRICS = [
+    "efficiency",
+    "utilization",
+    "num_batches",
+    "padded_tokens",
+    "repeat_rate",
+    "order_correlation",
+    "length_spread",
+    "design_effect",
+    "tokens_per_step_cv",
+    "samples_per_step_cv",
+    "num_shapes",
+    "replica_balance",
+    "planning_seconds",
+]
 _STRATEGIES = {
     ("sorted", "sorted by length, frozen"): "0.99998 0.9444 39650 1840441023 1.0 0.02 0.0001 "
     "30.0 0.031 0.71 21904 0.992 0.04",

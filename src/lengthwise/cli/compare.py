@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,6 @@ from lengthwise.cli.options import (
     Json,
     MaxBatchSize,
     MaxTokens,
-    NumReplicas,
     OnBad,
     OnBadChoice,
     PadToMultipleOf,
@@ -32,8 +31,30 @@ from lengthwise.cli.output import print_json, print_note, print_warning
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lengthwise.lengths.result import ScanResult
+    from lengthwise.core.limits import BatchLimits, Int64Array
 
+
+class OversizeChoice(StrEnum):
+    """What to do with a sample that fits no batch."""
+
+    ERROR = "error"
+    DROP = "drop"
+    TRUNCATE = "truncate"
+    SINGLE = "single"
+
+
+DEFAULT_REPLICAS = 8
+
+Replicas = Annotated[
+    int,
+    typer.Option(
+        "--num-replicas",
+        "-r",
+        min=1,
+        help="Replicas (data-parallel ranks) that train together; each gets one batch a step. "
+        "The default is one machine of eight.",
+    ),
+]
 AccumulationSteps = Annotated[
     int,
     typer.Option(
@@ -46,7 +67,33 @@ AccumulationSteps = Annotated[
 ]
 Buckets = Annotated[
     int,
-    typer.Option("--num-buckets", "-k", min=1, help="Buckets of the bucketed strategy."),
+    typer.Option("--num-buckets", "-k", min=1, help="Buckets of the bucketed strategies."),
+]
+Boundaries = Annotated[
+    str | None,
+    typer.Option(
+        "--boundaries",
+        help="Boundaries of your own to stand beside the others, such as 0,770,1216,8192: rising "
+        "whole numbers; a bucket holds lengths from one number up to, not including, the next.",
+        show_default=False,
+    ),
+]
+Oversize = Annotated[
+    OversizeChoice,
+    typer.Option(
+        "--oversize",
+        help="What to do with a sample that fits no batch: stop and list them (error), leave it "
+        "out (drop), count on the loader to cut it (truncate), or give it a batch of its own that "
+        "exceeds --max-tokens (single).",
+    ),
+]
+Frontier = Annotated[
+    bool,
+    typer.Option(
+        "--frontier/--no-frontier",
+        help="Measure every family of plans over its parameter as well; most of the time goes "
+        "there.",
+    ),
 ]
 Html = Annotated[
     Path | None,
@@ -66,9 +113,12 @@ def command(
     pad_to_multiple_of: PadToMultipleOf = 1,
     batch_size_multiple_of: BatchSizeMultipleOf = 1,
     num_buckets: Buckets = 6,
-    num_replicas: NumReplicas = 1,
+    boundaries: Boundaries = None,
+    num_replicas: Replicas = DEFAULT_REPLICAS,
     accumulation_steps: AccumulationSteps = 1,
+    oversize: Oversize = OversizeChoice.ERROR,
     seed: Seed = 0,
+    frontier: Frontier = True,
     column: Column = None,
     on_bad: OnBad = OnBadChoice.ERROR,
     tokenizer: Tokenizer = None,
@@ -79,51 +129,73 @@ def command(
 ) -> None:
     """Every batching strategy side by side on your lengths.
 
-    Plans an epoch with each strategy under the same limits and shows what it costs (efficiency:
-    real tokens / padded tokens; batches) and what it does to training (repeat rate: pairs of batch
-    mates that meet again next epoch; design effect: how representative an optimiser step is in
-    length, 1 as random samples, lower is better). Says which plan it recommends, and why.
+    Plans two epochs with each strategy under the same limits and shows what it costs (efficiency:
+    real tokens / padded tokens; batches an epoch) and what it does to training (repeat rate: share
+    of pairs that share a batch and meet again next epoch; design effect: how representative an
+    optimiser step is in length, 1 as random samples, lower is better). Says which plan it
+    recommends, and why.
     """
     from lengthwise.cli.source import load_lengths
     from lengthwise.core.limits import BatchLimits
 
     limits = BatchLimits(max_tokens, max_batch_size, pad_to_multiple_of, batch_size_multiple_of)
+    choices = {
+        "num_buckets": num_buckets,
+        "boundaries": None if boundaries is None else read_boundaries(boundaries),
+        "num_replicas": num_replicas,
+        "accumulation_steps": accumulation_steps,
+        "oversize": oversize.value,
+        "seed": seed,
+        "frontier": frontier,
+    }
     if html is not None:
-        _check_report_possible(html)
+        _prepare_report(html)
     scan = load_lengths(source, column, on_bad, tokenizer, quiet=quiet, threads=threads)
-    wish = _Wish(num_buckets, num_replicas, accumulation_steps, seed)
-    result = _compare(scan, limits, wish, quiet=quiet)
+    result = _compare(scan.lengths, limits, choices, quiet=quiet)
+    result["warnings"] = [*scan.warnings, *_oversize_warnings(result, oversize)]
     result["provenance"] = _provenance(source, seed)
-    for warning in result.get("warnings") or ():
-        print_warning(warning)
-    result["warnings"] = [*scan.warnings, *(result.get("warnings") or ())]
     _show(result, html, as_json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """What is asked for beside the limits, under the names of ``compare_strategies``."""
+def read_boundaries(text: str) -> tuple[int, ...]:
+    """Whole numbers between commas or spaces; brackets around them are allowed.
 
-    num_buckets: int
-    num_replicas: int
-    accumulation_steps: int
-    seed: int
+    Raises:
+        ConfigError: a part is no whole number.
+    """
+    parts = text.strip().strip("[]()").replace(",", " ").split()
+    for part in parts:
+        if not part.isdecimal():
+            raise ConfigError(
+                f"--boundaries takes whole numbers such as 0,770,1216,8192; got {part!r} in "
+                f"{text!r}"
+            )
+    return tuple(int(part) for part in parts)
 
 
-def _compare(scan: ScanResult, limits: Any, wish: _Wish, *, quiet: bool) -> dict[str, Any]:
+def _compare(
+    lengths: Int64Array, limits: BatchLimits, choices: dict[str, Any], *, quiet: bool
+) -> dict[str, Any]:
     from lengthwise.cli.output import progress
-    from lengthwise.core.compare import compare_strategies
+    from lengthwise.compare.strategies import compare_strategies
 
     with progress("comparing strategies", quiet=quiet) as report:
-        return compare_strategies(
-            scan.lengths,
-            limits,
-            num_buckets=wish.num_buckets,
-            num_replicas=wish.num_replicas,
-            accumulation_steps=wish.accumulation_steps,
-            seed=wish.seed,
-            progress=report,
-        ).to_dict()
+        return compare_strategies(lengths, limits, progress=report, **choices).to_dict()
+
+
+def _oversize_warnings(result: dict[str, Any], policy: OversizeChoice) -> list[str]:
+    number = result["num_oversize"]
+    if not number:
+        return []
+    what = {
+        OversizeChoice.DROP: "are left out of every plan",
+        OversizeChoice.TRUNCATE: "count as cut to the longest that fits",
+        OversizeChoice.SINGLE: "get batches of their own, which exceed max_tokens",
+    }
+    limit = result["limits"]["max_tokens"]
+    text = f"{number:,} samples fit no batch of {limit:,} tokens and {what[policy]}"
+    print_warning(text)
+    return [text]
 
 
 def _show(result: dict[str, Any], html: Path | None, *, as_json: bool) -> None:
@@ -131,27 +203,27 @@ def _show(result: dict[str, Any], html: Path | None, *, as_json: bool) -> None:
     from lengthwise.report.data import ReportData
 
     data = ReportData.from_dict(result)
+    if html is not None:
+        from lengthwise.report.html import render_html
+
+        html.write_text(render_html(data), encoding="utf-8")
     if as_json:
         print_json(result)
     else:
         print_comparison(data)
     if html is not None:
-        from lengthwise.report.html import render_html
-
-        html.write_text(render_html(data), encoding="utf-8")
         print_note(f"report: {html}")
 
 
-def _check_report_possible(html: Path) -> None:
-    """Fail before the work, not after it, if the report cannot be made or written."""
+def _prepare_report(html: Path) -> None:
+    """Fail before the work, not after it, where the report cannot be made or written."""
     from lengthwise.report.plots import require_extra
 
     for module in ("jinja2", "vl_convert"):
         require_extra(module)
-    if html.is_dir() or not html.absolute().parent.is_dir():
-        raise ConfigError(
-            f"--html {html}: must name a file in a folder that exists, such as report.html"
-        )
+    if html.is_dir():
+        raise ConfigError(f"--html {html} is a directory; name a file, such as report.html")
+    html.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _provenance(source: list[str], seed: int) -> dict[str, Any]:

@@ -67,9 +67,6 @@ def _print_table(out: Console, table: Table) -> None:
 
     fitted, left_out = table.fitted(out.width - len(_MARK), _GAP)
     shown = RichTable(
-        title=table.caption,
-        title_justify="left",
-        title_style="bold",
         box=None,
         padding=(0, _GAP, 0, 0),
         pad_edge=False,
@@ -88,6 +85,7 @@ def _print_table(out: Console, table: Table) -> None:
         mark = (_MARK if marked else " " * len(_MARK)) if fitted.marked else ""
         cells = [Text(cell) for cell in (mark + row[0], *row[1:])]
         shown.add_row(*cells, style="bold" if marked else "")
+    out.print(table.caption, style="bold", markup=False)
     out.print(shown)
     if left_out:
         names = ", ".join(name.replace("-\n", "").replace("\n", " ") for name in left_out)

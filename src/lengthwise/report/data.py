@@ -186,6 +186,7 @@ class ReportData:
     accumulation_steps: int = 1
     histogram: LengthHistogram | None = None
     frontier: tuple[FrontierPoint, ...] = ()
+    frontier_samples: int | None = None
     bucketing: BoundariesRow | None = None
     baselines: tuple[BoundariesRow, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -230,6 +231,7 @@ class ReportData:
                 FrontierPoint.read(Fields.of(value, f"frontier[{place}]"))
                 for place, value in enumerate(top.items("frontier"))
             ),
+            frontier_samples=top.count("frontier_samples"),
             bucketing=BoundariesRow.read("optimal", bucketing) if bucketing else None,
             baselines=tuple(
                 BoundariesRow.read(name, Fields.of(value, baselines.path(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.report import sections, tables, words
@@ -58,6 +59,7 @@ def render_html(data: ReportData) -> str:
             data=data,
             headline=words.headline(data),
             facts=sections.facts(data),
+            recommendation=sections.recommendation(data),
             setting=sections.setting(data),
             strategies=tables.strategy_table(data),
             baselines=tables.baseline_table(data),
@@ -65,7 +67,7 @@ def render_html(data: ReportData) -> str:
             glossary=words.GLOSSARY,
             origin=sections.origin(data, _versions(vl_convert)),
             themes={"light": css_variables("light"), "dark": css_variables("dark")},
-            library=_library(vl_convert),
+            library=_library(),
         )
     )
 
@@ -87,9 +89,10 @@ def _picture(spec: dict[str, Any], theme: Theme) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
-def _library(vl_convert: Any) -> str:
+@cache
+def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that sets ``window.vegaEmbed``."""
-    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    bundle = str(require_extra("vl_convert").javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     return bundle.replace("</script", "<\\/script")
 
 

@@ -18,6 +18,9 @@ _LABEL_WIDTH, _LABEL_HEIGHT = 0.085, 0.06
 _MARK_LEFT, _MARK_RIGHT = (0, -1, -2, -3), (0, 1, 2, 3)
 """Where the word "recommended" takes the room of labels, in label widths from the mark."""
 
+_NOTHING = 1e-15
+"""What is smaller than this is a rounding error of 0."""
+
 
 def placed_points(
     points: Sequence[FrontierPoint], recommended: StrategyRow | None
@@ -29,9 +32,11 @@ def placed_points(
     """
     both = [(point.efficiency, point.repeat_rate) for point in points]
     label = None
-    if recommended is not None and recommended.repeat_rate is not None:
-        label = recommended.label
-        both.append((recommended.efficiency or 0.0, recommended.repeat_rate))
+    if recommended is not None:
+        efficiency, rate = recommended.efficiency, recommended.repeat_rate
+        if efficiency is not None and rate is not None:
+            label = recommended.label
+            both.append((efficiency, rate))
     places = _places(both)
     rows = [
         {
@@ -69,7 +74,7 @@ def _places(both: list[tuple[float, float]]) -> list[dict[str, Any]]:
 
 def _below(values: list[float]) -> float:
     """Where 0 stands on a logarithmic axis: at half of the smallest that has a place."""
-    return min((value for value in values if value > 0), default=2e-6) / 2
+    return min((value for value in values if value > _NOTHING), default=2e-6) / 2
 
 
 def domain(values: list[float]) -> list[float]:

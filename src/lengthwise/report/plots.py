@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lengthwise.errors import ConfigError, MissingDependencyError
@@ -60,8 +61,18 @@ def render_plot(
     vl_convert = require_extra("vl_convert")
     fixed = resolve(spec, theme) | {"width": width}
     if format == "svg":
-        return str(vl_convert.vegalite_to_svg(fixed))
+        return _renumbered(str(vl_convert.vegalite_to_svg(fixed)))
     if format == "png":
         painted = fixed | {"background": COLOURS[theme]["paper"], "padding": 16}
         return bytes(vl_convert.vegalite_to_png(painted, scale=2))
     raise ConfigError(f"a plot can be drawn as 'svg' or 'png', got {format!r}")
+
+
+def _renumbered(svg: str) -> str:
+    """Number the clip paths from 0, so that the same plot is the same text.
+
+    Vega counts on over all plots of a process.
+    """
+    names = dict.fromkeys(re.findall(r'id="(clip\d+)"', svg))
+    numbers = {name: f"clip{place}" for place, name in enumerate(names)}
+    return re.sub(r'(?<=[#"])clip\d+', lambda found: numbers.get(found[0], found[0]), svg)

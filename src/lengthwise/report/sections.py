@@ -133,12 +133,28 @@ def plots(data: ReportData) -> dict[str, Plot]:
     return {plot.name: plot for plot in found}
 
 
+def recommendation(data: ReportData) -> tuple[str, str]:
+    """The recommended plan's label as the start of a sentence, and why it is recommended."""
+    if data.recommended is None:
+        return "", data.reason
+    label = data.recommended.label
+    reason = data.reason.removeprefix(f"{label}: ")
+    return label[:1].upper() + label[1:], reason[:1].upper() + reason[1:]
+
+
 def _frontier(data: ReportData) -> Plot:
+    thinned = ""
+    if data.frontier_samples and data.frontier_samples < data.num_samples:
+        thinned = (
+            f" Measured on {count(data.frontier_samples)} samples, an even thinning of the data "
+            "set, where pairs meet again more often by the same factor in every family."
+        )
     return Plot(
         "frontier",
         "Efficiency against repeat rate",
         "Up is less padding, left is more renewal between epochs, so the upper left is best. The "
-        "number at a point is its parameter: buckets K, window size W, or a pool's target.",
+        "number at a point is its parameter: buckets K, window size W, or a pool's target."
+        + thinned,
         specs.frontier_plot(data.frontier, data.recommended),
         tables.frontier_table(data.frontier),
     )
