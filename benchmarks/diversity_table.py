@@ -2,9 +2,9 @@
 
 python benchmarks/diversity_table.py
 
-Prints two tables in Markdown. Sample numbers are shuffled first, so that no strategy profits from a
-sorted file. Efficiency and repeat rate are of the plan; design effects of length are of optimiser
-steps of 1, 8 and 32 batches on one replica.
+Prints three tables in Markdown. Sample numbers are shuffled first, so that no strategy profits from
+a sorted file. Efficiency and repeat rate are of the plan; design effects of length are of optimiser
+steps of 1 to 32 batches on one replica.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLANS = {
     "pooled (default)": {"strategy": "pooled"},
 }
 ORDERS = ("shuffled", "stratified", "balanced")
-GROUPS = (1, 8, 32)
+GROUPS = (1, 2, 4, 8, 32)
 ATTENTION_TOKENS = 8192
 """Padded length at which attention is taken to cost as much as all the rest of a model."""
 
@@ -59,6 +59,12 @@ def group_by_length(lengths, batch_size, rng):
     sizes = np.diff(starts, append=order.size)
     padded = np.maximum.reduceat(lengths[order], starts)
     return Batches(order, starts, sizes, padded, np.add.reduceat(lengths[order], starts))
+
+
+def short(effect):
+    if effect < 1e-4:
+        return "< 0.0001"
+    return f"{effect:.0f}" if effect >= 10 else f"{effect:.2g}"
 
 
 def in_order(batches, rule, costs=None, key=1):
@@ -86,7 +92,7 @@ def row(name, order, batches, following, lengths, found):
         f"{numbers.order_correlation:+.3f}",
         f"{numbers.step_tokens_cv:.3f}",
         f"{numbers.step_samples_cv:.3f}",
-        *(f"{value:.2g}" for value in found),
+        *(short(value) for value in found),
     ]
     print("| " + " | ".join(cells) + " |", flush=True)
 
@@ -94,9 +100,11 @@ def row(name, order, batches, following, lengths, found):
 def table_of_orders(lengths):
     print(
         "| plan | order | efficiency | repeat rate | spread | order correlation "
-        "| tokens cv, G = 8 | samples cv, G = 8 | G = 1 | G = 8 | G = 32 |"
+        "| tokens cv, G = 8 | samples cv, G = 8 | "
+        + " | ".join(f"G = {size}" for size in GROUPS)
+        + " |"
     )
-    print("|---" * 11 + "|")
+    print("|---" * (8 + len(GROUPS)) + "|")
     for name, choices in PLANS.items():
         batches, following = plans_of(lengths, **choices)
         for order in ORDERS:
@@ -128,9 +136,29 @@ def table_of_balance(lengths):
             plain = replica_balance(batches.padded_tokens[places], num_replicas)
             full = replica_balance(costs[places], num_replicas)
             print(
-                f"| {num_replicas} | {accumulation} | {balance} | {effect:.2g} "
+                f"| {num_replicas} | {accumulation} | {balance} | {short(effect)} "
                 f"| {plain:.3f} | {full:.3f} |"
             )
+
+
+def table_of_quantities(lengths):
+    quantities = {
+        "length": lengths,
+        "length squared": lengths.astype(np.float64) ** 2,
+        "logarithm of length": np.log(lengths),
+        "longer than 4,096": lengths > 4096,
+        "shorter than 512": lengths < 512,
+        "unrelated to length": np.random.default_rng(1).normal(size=lengths.size),
+    }
+    print("| quantity | " + " | ".join(ORDERS) + " |")
+    print("|---" * (1 + len(ORDERS)) + "|")
+    (batches,) = plans_of(lengths, epochs=1, **PLANS["pooled (default)"])
+    for name, values in quantities.items():
+        found = []
+        for order in ORDERS:
+            placed = batches.select(in_order(batches, OrderRule(order, "none", 1, 8)))
+            found.append(short(design_effect(placed, values, 8)))
+        print(f"| {name} | " + " | ".join(found) + " |")
 
 
 def time_of_balancing(lengths):
@@ -157,6 +185,8 @@ def main():
     time_of_balancing(lengths)
     print()
     table_of_orders(lengths)
+    print()
+    table_of_quantities(lengths)
     print()
     table_of_balance(lengths)
 

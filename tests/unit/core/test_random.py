@@ -65,6 +65,17 @@ def test_shuffle_range_is_the_twin_inside_and_touches_nothing_outside(size, befo
         assert array.tolist() == expected
 
 
+@given(st.integers(0, 6), st.integers(1, 6), WORD)
+def test_shuffle_rows_shuffles_each_row_with_its_own_word(rows, columns, key):
+    """Row r is what the twin makes of it with word r of the stream as its key."""
+    matrix = np.arange(rows * columns).reshape(rows, columns)
+    expected = [
+        twin.shuffled(row, twin.mix(key, number)) for number, row in enumerate(matrix.tolist())
+    ]
+    kernels.shuffle_rows(matrix, U(key))
+    assert matrix.tolist() == expected
+
+
 def test_shuffle_gives_every_order_of_five_equally_often():
     """120 cells of 100 each: a chi-square more than 5 deviations off would show a bias."""
     seen = Counter()
