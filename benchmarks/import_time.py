@@ -5,7 +5,6 @@ python benchmarks/import_time.py
 
 from __future__ import annotations
 
-import json
 import platform
 import statistics
 import subprocess
@@ -34,14 +33,18 @@ def median_seconds(command: list[str]) -> float:
     return statistics.median(times[1:])
 
 
-def measure() -> dict[str, float]:
+def measure(_quick: bool = False) -> dict[str, float]:
     """Seconds of each command, by its name."""
-    return {name: median_seconds(command) for name, command in COMMANDS.items()}
+    found = {name: median_seconds(command) for name, command in COMMANDS.items()}
+    for name, seconds in found.items():
+        print(f"{name:18} {seconds:.3f} s")
+    return found
 
 
 def main() -> None:
     machine = f"{platform.machine()}, Python {platform.python_version()}, {RUNS} runs"
-    print(json.dumps({"machine": machine, "median_seconds": measure()}, indent=2))
+    print(f"{machine}, medians of new processes")
+    measure()
 
 
 if __name__ == "__main__":

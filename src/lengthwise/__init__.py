@@ -13,7 +13,8 @@ from lengthwise._version import __version__
 
 if TYPE_CHECKING:
     from lengthwise.compare.strategies import Comparison, compare_strategies
-    from lengthwise.core.boundaries import Bucketing, evaluate_boundaries, optimize_boundaries
+    from lengthwise.core.boundaries import evaluate_boundaries, optimize_boundaries
+    from lengthwise.core.bucketing import Bucketing
     from lengthwise.core.config import BatchingConfig
     from lengthwise.core.cost import PaddedTokens, Steps, StepTime
     from lengthwise.core.curve import optimize_curve
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _HOME = {
     "BatchLimits": "core.limits",
     "BatchingConfig": "core.config",
-    "Bucketing": "core.boundaries",
+    "Bucketing": "core.bucketing",
     "Comparison": "compare.strategies",
     "Diversity": "core.diversity",
     "EpochPlan": "core.plan",

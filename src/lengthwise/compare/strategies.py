@@ -10,7 +10,8 @@ import numpy as np
 from lengthwise.compare.frontier import FrontierPoint, count_settings, measure_frontier, thin
 from lengthwise.compare.measure import StrategyResult, measure_strategy
 from lengthwise.compare.recommend import reason_for, recommend
-from lengthwise.core.boundaries import Bucketing, evaluate_boundaries, optimize_boundaries
+from lengthwise.core.baselines import compare_baselines
+from lengthwise.core.boundaries import optimize_boundaries
 from lengthwise.core.config import DEFAULT_WINDOW, BatchingConfig, Oversize
 from lengthwise.core.histogram import LengthHistogram, check_lengths
 from lengthwise.core.limits import BatchLimits, Int64Array
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
+
+    from lengthwise.core.bucketing import Bucketing
 
     Progress = Callable[[int, int, str], None]
 
@@ -158,7 +161,7 @@ def compare_strategies(
         frontier=points,
         frontier_samples=int(sample.size),
         bucketing=best,
-        baselines=_baselines(histogram, limits, len(best.boundaries) - 1, boundaries),
+        baselines=compare_baselines(histogram, limits, best.num_buckets, given=boundaries),
         histogram=histogram,
         limits=limits,
         num_replicas=num_replicas,
@@ -207,13 +210,16 @@ def _configs(
     shared: dict[str, Any],
     num_samples: int,
 ) -> dict[str, tuple[str, BatchingConfig]]:
-    """Name -> (words, config) of every strategy to measure."""
-    count = len(best.boundaries) - 1
+    """Name -> (words, config) of every strategy to measure.
+
+    The baselines shuffle their batches, as such plans commonly do; ours have the default order.
+    """
+    count = best.num_buckets
     window = min(DEFAULT_WINDOW, max(2, num_samples // 4))
     inner = min(INNER_WINDOW, max(2, num_samples // (4 * count)))
     fields: dict[str, tuple[str, dict[str, Any]]] = {
-        "sorted": ("sorted, frozen", {"strategy": "sorted"}),
-        "random": ("random", {"strategy": "random"}),
+        "sorted": ("sorted, frozen", {"strategy": "sorted", "order": "shuffled"}),
+        "random": ("random", {"strategy": "random", "order": "shuffled"}),
         "bucketed": (f"{count} best buckets", {"boundaries": best.boundaries}),
         "windowed": (f"windows of {window}", {"strategy": "windowed", "window_size": window}),
         "windowed_in_buckets": (
@@ -224,7 +230,8 @@ def _configs(
     }
     if boundaries is not None:
         given = tuple(boundaries)
-        fields["given"] = (f"{len(given) - 1} given buckets", {"boundaries": given})
+        label = f"{len(given) - 1} given buckets, shuffled"
+        fields["given"] = (label, {"boundaries": given, "order": "shuffled"})
     return {
         name: (label, BatchingConfig(limits=limits, **shared, **more))
         for name, (label, more) in fields.items()
@@ -246,15 +253,3 @@ def _packed_bound(histogram: LengthHistogram, limits: BatchLimits) -> StrategyRe
         num_samples=samples,
         padded_tokens=tokens,
     )
-
-
-def _baselines(
-    histogram: LengthHistogram,
-    limits: BatchLimits,
-    count: int,
-    boundaries: Sequence[int] | None,
-) -> dict[str, Bucketing]:
-    found = compare_baselines(histogram, limits, count)
-    if boundaries is not None:
-        found["given"] = evaluate_boundaries(histogram, limits, boundaries)
-    return found

@@ -26,10 +26,10 @@ _SEGMENT = 1 << 22
 """Samples packed in one go. Larger groups are cut, so that threads can share them; it costs one
 short batch in four million samples."""
 _WINDOW_TASK = 1 << 17
-_POOL_SEGMENTS = 4
-_POOL_CUT_FROM = 1 << 19
-"""From this many samples on, a deal is cut into four ranges of length, for as many threads. No
-batch crosses a cut; three cuts change efficiency and repeats by less than noise."""
+_POOL_STREAMS = 4
+_STREAMS_FROM = 1 << 19
+"""From this many samples on, a deal is split at random into four, for as many threads. Each has a
+quarter of the samples at every length and of the slots: padding and repeats stay what they are."""
 
 
 def pack_groups(
@@ -89,7 +89,7 @@ def sort_in_windows(words: Words, offsets: Int64Array, window_size: int, num_thr
 
 def deal(
     words: Words,
-    offsets: Int64Array,
+    tops: Int64Array,
     slots: Int64Array,
     limits: BatchLimits,
     *,
@@ -101,34 +101,31 @@ def deal(
 
     Args:
         words: samples by rising length, ties in random order, shape (M,).
-        offsets: where the groups begin and end, shape (G + 1,).
+        tops: the length of each group, rising, shape (G,).
         slots: free slots of the pool for each group, shape (G,).
         limits: the batch limits.
         seed: the plan's seed.
         epoch: the epoch; with the seed it decides every draw.
         num_threads: threads to use; the result does not depend on it.
     """
-    from lengthwise.core.kernels.pack import deal_from_pool
+    from lengthwise.core.kernels.pack import deal_from_pool, stream_size
 
-    numbers = limits_array(limits)
+    count = _POOL_STREAMS if words.size >= _STREAMS_FROM else 1
+    key = np.uint64(stream_key(seed, epoch, Purpose.POOL))
+    shift = stream_key(seed, epoch, Purpose.POOL, 1) % count
     order = np.empty(words.size, np.uint32)
+    numbers = limits_array(limits)
+    wanted = np.column_stack((tops, np.maximum(slots // count, 1)))
 
-    def deal_segment(index: int, lo: int, hi: int) -> Int64Array:
-        first = int(np.searchsorted(offsets, lo, side="right")) - 1
-        last = int(np.searchsorted(offsets, hi, side="left"))
-        ends = np.minimum(offsets[first + 1 : last + 1], hi) - lo
-        runs = np.column_stack((ends, slots[first:last]))
-        key = np.uint64(stream_key(seed, epoch, Purpose.POOL, index))
-        table = np.empty((hi - lo, 4), np.int64)
-        return table[: deal_from_pool(words[lo:hi], lo, numbers, runs, key, order, table)].copy()
+    def deal_stream(stream: Int64Array) -> Int64Array:
+        table = np.empty((words.size // count + 1, 4), np.int64)
+        return table[: deal_from_pool(words, stream, numbers, wanted, key, order, table)].copy()
 
-    cuts = _POOL_SEGMENTS if words.size >= _POOL_CUT_FROM else 1
-    size = max(1, -(-words.size // cuts))
-    tasks = [
-        partial(deal_segment, index, lo, hi)
-        for index, (lo, hi) in enumerate(segments(0, words.size, size))
-    ]
-    return _join(order, run_all(tasks, num_threads))
+    streams, base = [], 0
+    for index in range(count):
+        streams.append(np.array([index, count, shift, base], np.int64))
+        base += stream_size(words.size, streams[-1], key)
+    return _join(order, run_all([partial(deal_stream, stream) for stream in streams], num_threads))
 
 
 def segments(start: int, stop: int, size: int) -> list[tuple[int, int]]:

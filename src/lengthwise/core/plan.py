@@ -221,7 +221,7 @@ class Planner:
         if self._pool_slots is not None:
             return deal(
                 words,
-                offsets,
+                prepared.tops,
                 self._pool_slots,
                 limits,
                 seed=config.seed,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.core.boundaries import optimize_boundaries, validate_boundaries
+from lengthwise.core.boundaries import optimize_boundaries
+from lengthwise.core.bucketing import validate_boundaries
 from lengthwise.core.histogram import LengthHistogram, check_lengths
 from lengthwise.core.threads import run_all
 from lengthwise.errors import OversizeError, PlanError
@@ -87,7 +88,7 @@ def prepare(lengths: npt.ArrayLike, config: BatchingConfig, num_threads: int) ->
     oversize = find_oversize(values, config.limits, config.oversize)
     if oversize.size and config.oversize == "truncate":
         values = np.minimum(values, most)
-    top = int(min(values.max(), most))
+    top = _longest_up_to(values, most)
     edges, config = _group_edges(values, config, top)
     if oversize.size and config.oversize == "single":
         top = int(values.max())
@@ -95,6 +96,12 @@ def prepare(lengths: npt.ArrayLike, config: BatchingConfig, num_threads: int) ->
             edges = np.append(edges[edges <= most], [most + 1, top + 1])
     words, offsets, tops = _group(values, edges, top, num_threads)
     return Prepared(config, values, words, offsets, tops, oversize)
+
+
+def _longest_up_to(values: Int64Array, most: int) -> int:
+    """The longest length that fits a batch; 0 where none does."""
+    longest = int(values.max())
+    return longest if longest <= most else int(values[values <= most].max(initial=0))
 
 
 def find_oversize(values: Int64Array, limits: BatchLimits, policy: Oversize) -> Int64Array:

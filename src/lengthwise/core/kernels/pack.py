@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_ROTATIONS, _DRAWS = np.uint64(1), np.uint64(2)
 START, SIZE, PADDED, TOKENS = range(4)
 """Columns of a table of batches."""
 
@@ -92,9 +93,9 @@ def pack_greedily(
 @kernel
 def deal_from_pool(
     words: Words,
-    base: int,
+    stream: Int64Array,
     limits: Int64Array,
-    runs: Int64Array,
+    pool_slots: Int64Array,
     key: np.uint64,
     order: Indices,
     table: Int64Array,
@@ -105,12 +106,15 @@ def deal_from_pool(
     fewer free slots than wanted, the next sample opens a batch; else it takes a random slot. No
     more slots are opened than samples are left, so every batch ends full.
 
+    A data set can be dealt as several streams at once. Of every ``count`` neighbours by length
+    each stream takes one, at random, so that every stream has the lengths of the whole.
+
     Args:
         words: samples by rising length; dealt from the end.
-        base: place of the first sample in ``order``.
+        stream: which stream, of how many (a power of two), how far the blocks of neighbours are
+            shifted, and the stream's first place in ``order``.
         limits: as in :func:`pack_greedily`.
-        runs: runs of equal pool size: upper end in ``words`` (rising), and free slots wanted;
-            shape (R, 2).
+        pool_slots: distinct lengths (rising) and the free slots wanted there; shape (D, 2).
         key: the random stream.
         order: as in :func:`pack_greedily`.
         table: as in :func:`pack_greedily`.
@@ -118,40 +122,67 @@ def deal_from_pool(
     Returns:
         The number of batches.
     """
-    max_tokens, max_size, pad_to, multiple = limits[0], limits[1], limits[2], limits[3]
-    left = words.size
-    largest = runs[:, 1].max() + min(max_size, max_tokens // pad_to)
+    index, num_streams, shift, base = stream
+    max_tokens, max_size, pad_to, multiple = limits
+    rotations = mix(key, _ROTATIONS)
+    draws = mix(mix(key, _DRAWS), np.uint64(index))
+    left = stream_size(words.size, stream, key)
+    largest = pool_slots[:, 1].max() + min(max_size, max_tokens // pad_to)
     pool = np.empty(min(largest, left) + 1, np.int64)
     filled = np.empty(left, np.int32)
-    count, free, taken = 0, 0, 0
-    for run in range(len(runs) - 1, -1, -1):
-        wanted = runs[run, 1]
-        lowest = runs[run - 1, 0] if run > 0 else 0
-        while left > lowest:
-            left -= 1
-            length = int(np.int64(words[left] >> _32))
-            index = np.uint32(words[left] & _LOW)
-            if free < wanted or free == 0:
-                wide = _round_up(length, pad_to)
-                size = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
-                if free == 0:
-                    size = _to_multiple(min(size, left + 1), multiple)
-                if free + size - 1 <= left:
-                    table[count, START], table[count, SIZE] = base + taken, size
-                    table[count, PADDED], table[count, TOKENS] = wide, length
-                    order[base + taken] = index
-                    filled[count] = 1
-                    pool[free : free + size - 1] = count
-                    free, taken, count = free + size - 1, taken + size, count + 1
-                    continue
-            slot = np.int64(bounded(mix(key, np.uint64(left)), np.uint64(free)))
-            batch = pool[slot]
-            free -= 1
-            pool[slot] = pool[free]
-            order[table[batch, START] + filled[batch]] = index
-            filled[batch] += 1
-            table[batch, TOKENS] += length
+    count, free, taken, run = 0, 0, 0, len(pool_slots) - 1
+    block = (words.size + shift - 1) // num_streams + 1
+    while left > 0:
+        block -= 1
+        place = _place(block, stream, rotations)
+        if place < 0 or place >= words.size:
+            continue
+        left -= 1
+        length = int(np.int64(words[place] >> _32))
+        sample = np.uint32(words[place] & _LOW)
+        while pool_slots[run, 0] > length:
+            run -= 1
+        if free < pool_slots[run, 1] or free == 0:
+            wide = _round_up(length, pad_to)
+            size = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
+            if free == 0:
+                size = _to_multiple(min(size, left + 1), multiple)
+            if free + size - 1 <= left:
+                table[count, START], table[count, SIZE] = base + taken, size
+                table[count, PADDED], table[count, TOKENS] = wide, length
+                order[base + taken] = sample
+                filled[count] = 1
+                pool[free : free + size - 1] = count
+                free, taken, count = free + size - 1, taken + size, count + 1
+                continue
+        slot = np.int64(bounded(mix(draws, np.uint64(left)), np.uint64(free)))
+        batch = pool[slot]
+        free -= 1
+        pool[slot] = pool[free]
+        order[table[batch, START] + filled[batch]] = sample
+        filled[batch] += 1
+        table[batch, TOKENS] += length
     return count
+
+
+@kernel
+def _place(block: int, stream: Int64Array, rotations: np.uint64) -> int:
+    """Which sample of a block of neighbours this stream takes; may lie outside the data set."""
+    turn = (np.uint64(stream[0]) + mix(rotations, np.uint64(block))) & np.uint64(stream[1] - 1)
+    return int(block * stream[1] + np.int64(turn) - stream[2])
+
+
+@kernel
+def stream_size(num_samples: int, stream: Int64Array, key: np.uint64) -> int:
+    """How many samples a stream takes: one a block, but the first and last may lack its one."""
+    rotations = mix(key, _ROTATIONS)
+    last = int((num_samples + stream[2] - 1) // stream[1])
+    size = max(0, last - 1)
+    if 0 <= _place(0, stream, rotations) < num_samples:
+        size += 1
+    if last > 0 and _place(last, stream, rotations) < num_samples:
+        size += 1
+    return size
 
 
 @kernel

@@ -1,0 +1,69 @@
+"""All benchmarks in one command: ``make bench``, or ``python benchmarks/run.py [NAME ...]``.
+
+Results go to ``benchmarks/results/NAME.json`` with the machine and versions they were measured on;
+the README's table is made from them. Machines differ and are noisy: read ratios, not seconds.
+``--quick`` runs small sizes and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import frontier
+import import_time
+import optimiser
+import ordering
+import planning
+import scanning
+from workloads import machine
+
+RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parents[1] / "README.md"
+PARTS = {
+    "optimiser": optimiser.measure,
+    "planning": planning.measure,
+    "ordering": ordering.measure,
+    "frontier": frontier.measure,
+    "scanning": scanning.measure,
+    "import_time": import_time.measure,
+}
+
+
+def main():
+    """Run the named parts, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes; writes nothing")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(PARTS)
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    about = machine()
+    print(json.dumps(about, indent=2))
+    for name in options.names or PARTS:
+        print(f"\n== {name}")
+        started = time.perf_counter()
+        found = PARTS[name](options.quick)
+        print(f"({time.perf_counter() - started:.0f} s)")
+        if not options.quick:
+            RESULTS.mkdir(exist_ok=True)
+            text = json.dumps({"machine": about, "result": found}, indent=2) + "\n"
+            (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
+            if name == "frontier":
+                fill_readme(frontier.table(found))
+
+
+def fill_readme(table):
+    """Put the table between the README's markers."""
+    begin, end = "<!-- table:run -->", "<!-- /table:run -->"
+    text = README.read_text(encoding="utf-8")
+    head, rest = text.split(begin)
+    _, tail = rest.split(end)
+    README.write_text(f"{head}{begin}\n{table}\n{end}{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
