@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lengthwise.core.random import Purpose, stream_key
-from lengthwise.core.replicas import measure_batches
+from lengthwise.core.replicas import measure_batches, second_half
 from lengthwise.core.threads import run_all
 from lengthwise.errors import PlanError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lengthwise.core.batches import Batches
-    from lengthwise.core.limits import Int64Array
+    from lengthwise.core.limits import BatchLimits, Int64Array
     from lengthwise.core.prepare import Prepared
 
 _TASK = 1 << 12
@@ -60,7 +60,7 @@ def lay_out(prepared: Prepared, num_replicas: int) -> FixedLayout:
     sizes = np.array([max(1, limits.batch_size_for(int(top))) for top in prepared.tops], np.int64)
     num_full = samples // sizes
     rest = samples - num_full * sizes
-    tails: list[list[int]] = [[int(r)] if r and not drop_last else [] for r in rest]
+    tails = [[] if drop_last else _rest_batches(int(r), limits) for r in rest]
     total = int(num_full.sum()) + sum(map(len, tails))
     surplus = total % num_replicas
     num_split = 0
@@ -73,7 +73,12 @@ def lay_out(prepared: Prepared, num_replicas: int) -> FixedLayout:
         _drop_full(num_full, surplus)
     elif surplus:
         num_split = num_replicas - surplus
-        _split_full(num_full, sizes, tails, num_split)
+        if int(samples.sum()) < total + num_split:
+            raise PlanError(
+                f"{int(samples.sum()):,} samples cannot give each of {num_replicas:,} replicas as "
+                f"many batches: {total + num_split:,} are needed. Use fewer replicas."
+            )
+        _split_full(num_full, sizes, tails, num_split, limits)
     counts = np.array([len(tail) for tail in tails], np.int64)
     num_batches = num_full + counts
     planned = num_full * sizes + [sum(tail) for tail in tails]
@@ -87,6 +92,12 @@ def lay_out(prepared: Prepared, num_replicas: int) -> FixedLayout:
         num_dropped_batches=int(surplus + np.count_nonzero(rest)) if drop_last else 0,
         num_dropped_samples=int((samples - planned).sum()),
     )
+
+
+def _rest_batches(rest: int, limits: BatchLimits) -> list[int]:
+    """Batches of what does not fill a group's last batch: one, or two to keep the multiple."""
+    short = rest % limits.batch_size_multiple_of
+    return [size for size in (rest - short, short) if size]
 
 
 def _tail_table(tails: list[list[int]], begins: Int64Array) -> Int64Array:
@@ -107,7 +118,11 @@ def _drop_full(num_full: Int64Array, surplus: int) -> None:
 
 
 def _split_full(
-    num_full: Int64Array, sizes: Int64Array, tails: list[list[int]], missing: int
+    num_full: Int64Array,
+    sizes: Int64Array,
+    tails: list[list[int]],
+    missing: int,
+    limits: BatchLimits,
 ) -> None:
     """Cut full batches in two, from the group with most; then tail batches, the largest first."""
     for _ in range(missing):
@@ -118,13 +133,10 @@ def _split_full(
             whole = int(sizes[group])
         else:
             group = max(range(len(tails)), key=lambda g: max(tails[g], default=0))
-            whole = max(tails[group], default=0)
-            if whole < 2:
-                raise PlanError(
-                    "there are fewer samples than the replicas need batches; use fewer replicas"
-                )
+            whole = max(tails[group])
             tails[group].remove(whole)
-        tails[group][:0] = [whole - whole // 2, whole // 2]
+        second = int(second_half(np.int64(whole), limits.batch_size_multiple_of))
+        tails[group][:0] = [whole - second, second]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,8 +90,7 @@ def _split(batches: Batches, missing: int, floors: Int64Array, prepared: Prepare
     while missing:
         largest = np.argsort(-sizes, kind="stable")
         largest = largest[: min(missing, int(np.count_nonzero(sizes >= 2)))]
-        halves = sizes[largest] // 2
-        halves = np.where(halves >= multiple, halves // multiple * multiple, halves)
+        halves = second_half(sizes[largest], multiple)
         sizes[largest] -= halves
         starts = np.concatenate((starts, starts[largest] + sizes[largest]))
         sizes = np.concatenate((sizes, halves))
@@ -102,6 +101,15 @@ def _split(batches: Batches, missing: int, floors: Int64Array, prepared: Prepare
     whole = batches.select(np.flatnonzero(~cut[: len(batches)]))
     parts = measure_batches(batches.order, starts[cut], sizes[cut], floors[cut], prepared)
     return whole.joined(parts)
+
+
+def second_half(sizes: Int64Array | np.int64, multiple: int) -> Int64Array:
+    """Half of each size, rounded down to a multiple where that leaves something.
+
+    Where ``sizes`` are multiples or below one, so are both parts.
+    """
+    halves = np.asarray(sizes // 2)
+    return np.where(halves >= multiple, halves // multiple * multiple, halves)
 
 
 def measure_batches(
