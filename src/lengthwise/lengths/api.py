@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from lengthwise.lengths.result import ScanResult
 
 ON_BAD = ("error", "skip")
+_NOT_READ = (
+    "cannot read lengths from a {}; pass a path, a data set, a table, an array or a sequence"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,8 @@ def _open(source: Any, column: str | None, options: ReadOptions, threads: int) -
         from lengthwise.lengths import hf
 
         return _opened(hf.open_memory(source, column, options))
-    if home == "pyarrow" or hasattr(source, "__arrow_c_stream__"):
+    is_frame = hasattr(source, "__arrow_c_stream__") and hasattr(source, "columns")
+    if home == "pyarrow" or is_frame:
         from lengthwise.lengths import arrow
 
         table = source if home == "pyarrow" else arrow.require_pyarrow().table(source)
@@ -158,13 +162,11 @@ def _open_rows(source: Any, column: str | None, options: ReadOptions) -> _Opened
         if array.dtype.kind in "iuf":
             return _Opened([npy.array_part(array, None, options)])
         source = array.tolist()
-    if isinstance(source, (Sequence, Iterator)) and not isinstance(source, (bytes, bytearray)):
+    if isinstance(source, (bytes, bytearray)) or hasattr(source, "keys"):
+        raise DataError(_NOT_READ.format(type(source).__name__))
+    if isinstance(source, (Sequence, Iterator)):
         return _opened(sequence.open_sequence(source, column, options))
-    if (
-        hasattr(source, "__getitem__")
-        and hasattr(source, "__len__")
-        and not hasattr(source, "keys")
-    ):
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         rows = (source[index] for index in range(len(source)))
         part, name = sequence.open_sequence(rows, column, options)
         note = (
@@ -172,12 +174,9 @@ def _open_rows(source: Any, column: str | None, options: ReadOptions) -> _Opened
             f"{type(source).__name__}; save them once with numpy.save and pass the file"
         )
         return _Opened([replace(part, size=len(source))], name, (note,))
-    if isinstance(source, Iterable) and not hasattr(source, "keys"):
+    if isinstance(source, Iterable):
         return _opened(sequence.open_sequence(iter(source), column, options))
-    raise DataError(
-        f"cannot read lengths from a {type(source).__name__}; pass a path, a data set, a table, "
-        f"an array or a sequence"
-    )
+    raise DataError(_NOT_READ.format(type(source).__name__))
 
 
 def _opened(found: tuple[Part, str | None]) -> _Opened:

@@ -7,7 +7,7 @@ import io
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from lengthwise.errors import DataError, MissingDependencyError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = (".gz", ".zst")
 _BUFFER_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
 
 
 @contextmanager
@@ -48,22 +49,47 @@ def _zst(path: str, stored: IO[bytes]) -> IO[bytes]:
         raise MissingDependencyError(
             f"{path} needs the zstandard package: pip install 'lengthwise[zstd]'"
         ) from None
+    return io.BufferedReader(_ZstFrames(path, stored, zstandard), _BUFFER_BYTES)
 
-    class Checked(io.RawIOBase):
-        """A .zst stream whose faults are our errors."""
 
-        def __init__(self) -> None:
-            self._frames = zstandard.ZstdDecompressor().stream_reader(
-                stored, read_across_frames=True
-            )
+class _ZstFrames(io.RawIOBase):
+    """Decompresses zstandard frames one after the other.
 
-        def readable(self) -> bool:
-            return True
+    The package's own stream reader takes a file that is cut off inside a frame for a complete
+    one; rows would vanish silently.
+    """
 
-        def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-            try:
-                return int(self._frames.readinto(buffer))
-            except zstandard.ZstdError as error:
-                raise DataError(f"{path}: the compressed data is broken: {error}") from error
+    def __init__(self, path: str, stored: IO[bytes], zstandard: Any) -> None:
+        self._path = path
+        self._stored = stored
+        self._error = zstandard.ZstdError
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame: Any = None
+        self._compressed = b""
+        self._ready = memoryview(b"")
 
-    return io.BufferedReader(Checked(), _BUFFER_BYTES)
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            chunk = self._compressed or self._stored.read(_CHUNK_BYTES)
+            self._compressed = b""
+            if not chunk:
+                if self._frame is not None:
+                    raise DataError(f"{self._path}: the compressed data is cut off")
+                return 0
+            self._decompress(chunk)
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def _decompress(self, chunk: bytes) -> None:
+        if self._frame is None:
+            self._frame = self._decompressor.decompressobj()
+        try:
+            self._ready = memoryview(self._frame.decompress(chunk))
+        except self._error as error:
+            raise DataError(f"{self._path}: the compressed data is broken: {error}") from error
+        if self._frame.eof:
+            self._compressed, self._frame = self._frame.unused_data, None

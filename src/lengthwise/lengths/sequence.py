@@ -40,8 +40,8 @@ def open_sequence(
     iterator = iter(rows)
     sample = list(islice(iterator, SAMPLE_RECORDS))
     size = len(rows) if isinstance(rows, Sequence) else None
-    records = [row for row in sample if isinstance(row, Mapping)]
-    if records:
+    if isinstance(next((row for row in sample if row is not None), None), Mapping):
+        records = [row for row in sample if isinstance(row, Mapping)]
         tokenized = options.count_tokens is not None
         field = choose_column(fields_of(records), wanted, has_tokenizer=tokenized, where="the rows")
         values = _column(chain(sample, iterator), field.name)
