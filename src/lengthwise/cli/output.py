@@ -167,8 +167,8 @@ class _Progress:
                 console=Console(file=sys.stderr),
                 transient=True,
             )
+            self._task = self._bar.add_task(self._label, total=total, completed=done, unit=unit)
             self._bar.start()
-            self._task = self._bar.add_task(self._label, total=total, unit=unit)
         assert self._task is not None
         self._bar.update(self._task, completed=done, total=total, unit=unit)
 

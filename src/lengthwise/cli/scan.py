@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 FILES_SHOWN = 20
+SPARKLINE_WIDTH = 60
 
 Output = Annotated[
     Path | None,
@@ -113,7 +114,8 @@ def _print(scan: ScanResult) -> None:
         return
     print_line(f"{counts.num_tokens:,} tokens")
     print_line(f"mean {counts.mean:,.1f}, standard deviation {counts.std:,.1f} tokens a sample")
-    print_line(f"\n{counts.shortest:,} {counts.sparkline()} {counts.longest:,}\n")
+    width = min(SPARKLINE_WIDTH, counts.longest - counts.shortest + 1)
+    print_line(f"\n{counts.shortest:,} {counts.sparkline(width)} {counts.longest:,}\n")
     rows = [("shortest", f"{counts.shortest:,}")]
     rows += [(f"{q * 100:g} % are at most", f"{counts.quantile(q):,}") for q in QUANTILES]
     rows.append(("longest", f"{counts.longest:,}"))
