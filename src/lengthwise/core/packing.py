@@ -118,7 +118,8 @@ def deal(
     wanted = np.column_stack((tops, np.maximum(slots // count, 1)))
 
     def deal_stream(stream: Int64Array) -> Int64Array:
-        table = np.empty((words.size // count + 1, 4), np.int64)
+        # The first and the last block may both give their one sample to the same stream.
+        table = np.empty((words.size // count + 2, 4), np.int64)
         return table[: deal_from_pool(words, stream, numbers, wanted, key, order, table)].copy()
 
     streams, base = [], 0
