@@ -155,7 +155,7 @@ class BoundariesRow:
             for place, value in enumerate(fields.items("buckets"))
         ]
         return cls(
-            name=name,
+            name=name.replace("_", " "),
             boundaries=fields.whole_numbers("boundaries"),
             efficiency=required(fields.share("efficiency"), fields.path("efficiency")),
             num_batches=fields.number("num_batches", least=0),

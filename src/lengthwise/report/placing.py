@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.report.tables import parameter
-from lengthwise.report.words import count, share, significant
+from lengthwise.report.words import count, measure, share, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def placed_points(
             "order": point.parameter,
             "parameter": parameter(point.parameter),
             "batches_text": count(point.num_batches),
-            "effect_text": significant(point.design_effect),
+            "effect_text": measure(point.design_effect),
             "side": "below" if point.family == "bucketed" else "above",
         }
         | place
@@ -78,10 +78,13 @@ def _below(values: list[float]) -> float:
 
 
 def domain(values: list[float]) -> list[float]:
-    """A logarithmic axis around positive values, with a tenth of its length free at both ends."""
+    """A logarithmic axis around positive values, with a tenth of its length free at both ends.
+
+    It spans at least a factor of 2.5, so that a tick at 1, 2 or 5 times a power of ten is inside.
+    """
     if not values:
         return [1e-6, 1.0]
-    margin = max((max(values) / min(values)) ** 0.1, 1.2)
+    margin = max((max(values) / min(values)) ** 0.1, 1.6)
     return [min(values) / margin, max(values) * margin]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lengthwise.report import specs, tables
 from lengthwise.report.bins import bin_histogram
 from lengthwise.report.tables import Column, Table
-from lengthwise.report.words import count, renewal, share, significant
+from lengthwise.report.words import count, measure, renewal, share, significant
 
 if TYPE_CHECKING:
     from lengthwise.core.histogram import LengthHistogram
@@ -57,7 +57,7 @@ def facts(data: ReportData) -> tuple[Fact, ...]:
         found.append(Fact("repeat rate", significant(best.repeat_rate), renewal(best.repeat_rate)))
     if best.design_effect is not None:
         note = "of an optimiser step, in length; random samples: 1"
-        found.append(Fact("design effect", significant(best.design_effect), note))
+        found.append(Fact("design effect", measure(best.design_effect), note))
     return tuple(found)
 
 
@@ -101,7 +101,8 @@ def plots(data: ReportData) -> dict[str, Plot]:
             specs.batch_bars(data),
         ),
     ]
-    if data.frontier:
+    # Where no plan pads anything, there is nothing to trade and no line to draw.
+    if any(point.efficiency < 1 for point in data.frontier):
         found.append(_frontier(data))
     if data.histogram is not None:
         found.append(_histogram(data, data.histogram))

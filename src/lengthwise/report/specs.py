@@ -69,8 +69,13 @@ def baseline_bars(data: ReportData) -> Spec:
 
 def _bar(row: StrategyRow, value: float, text: str) -> dict[str, Any]:
     kind = "marked" if row.recommended else "bound" if row.is_bound else "plain"
-    note = {"marked": "  (recommended)", "bound": "  (bound)", "plain": ""}[kind]
-    return {"label": row.label + note, "value": value, "text": text, "kind": kind}
+    note = {"marked": " (recommended)", "bound": " (bound)", "plain": ""}[kind]
+    return {
+        "label": row.label.removesuffix(note) + note,
+        "value": value,
+        "text": text,
+        "kind": kind,
+    }
 
 
 def _bars(rows: list[dict[str, Any]], *, most: float, track: bool) -> Spec:
@@ -127,7 +132,8 @@ def histogram_plot(histogram: LengthHistogram, boundaries: Sequence[int] = ()) -
     extent = [bins.rows[0]["lo"], bins.rows[-1]["hi"]]
     scale = {"type": "log" if bins.is_log else "linear", "domain": extent, "nice": False}
     x = {"type": "quantitative", "scale": scale}
-    axis: Spec = {"title": title, "grid": False, "labelOverlap": "greedy", "format": ",~f"}
+    axis: Spec = {"title": title, "grid": False, "format": ",~f", "tickMinStep": 1}
+    axis["labelOverlap"] = "greedy"
     if bins.is_log:
         axis["values"] = log_ticks(*extent)
     y = {

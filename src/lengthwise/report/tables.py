@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lengthwise.report.words import ABSENT, count, seconds, share, signed, significant
+from lengthwise.report.words import ABSENT, count, measure, seconds, share, signed, significant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,11 +113,11 @@ def _strategy_cells(row: StrategyRow) -> tuple[str, ...]:
         count(row.num_batches),
         share(row.utilization),
         significant(row.repeat_rate),
-        significant(row.design_effect),
+        measure(row.design_effect),
         signed(row.order_correlation),
-        significant(row.length_spread),
-        significant(row.tokens_per_step_cv),
-        significant(row.samples_per_step_cv),
+        measure(row.length_spread),
+        measure(row.tokens_per_step_cv),
+        measure(row.samples_per_step_cv),
         count(row.num_shapes),
         significant(row.replica_balance, 3),
         seconds(row.planning_seconds),
@@ -148,7 +148,7 @@ def frontier_table(points: Iterable[FrontierPoint]) -> Table:
             share(point.efficiency),
             significant(point.repeat_rate),
             count(point.num_batches),
-            significant(point.design_effect),
+            measure(point.design_effect),
         )
         for point in points
     )

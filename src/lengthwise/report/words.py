@@ -44,6 +44,11 @@ def significant(value: float | None, digits: int = 2) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def measure(value: float | None) -> str:
+    """Two significant digits of a figure whose thousandths no longer matter."""
+    return "< 0.001" if value is not None and 0 < value < 0.001 else significant(value)
+
+
 def signed(value: float | None) -> str:
     """A correlation: sign and two decimals; what rounds to nothing has no sign."""
     if value is None:

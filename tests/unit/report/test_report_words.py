@@ -12,6 +12,7 @@ from lengthwise.report.data import ReportData
 from lengthwise.report.words import (
     GLOSSARY,
     headline,
+    measure,
     renewal,
     seconds,
     share,
@@ -50,6 +51,13 @@ def test_a_share_strictly_inside_never_reads_as_none_or_all(value: float):
 )
 def test_significant_digits_have_no_exponent(value: float, text: str):
     assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2e-9, "< 0.001"), (0.0, "0"), (0.003, "0.003"), (27.4, "27"), (None, "–")]
+)
+def test_a_figure_below_a_thousandth_has_no_row_of_zeros(value: float | None, text: str):
+    assert measure(value) == text
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9))
