@@ -159,8 +159,7 @@ class LengthHistogram:
         if not 0.0 <= q <= 1.0:
             raise DataError(f"a quantile must be in [0, 1], got {q}")
         cumulative = np.cumsum(self._nonempty().counts)
-        rank = max(1, int(np.ceil(q * int(cumulative[-1]) - 1e-9)))
-        return int(self.lengths[np.searchsorted(cumulative, rank)])
+        return int(self.lengths[np.searchsorted(cumulative / cumulative[-1], q)])
 
     def between(self, lo: int, hi: int) -> LengthHistogram:
         """The part with ``lo <= length < hi``."""
@@ -201,6 +200,15 @@ def exact_dot(values: Int64Array, weights: Int64Array) -> int:
     return sum(int(v) * int(w) for v, w in zip(values, weights, strict=True))
 
 
+def exact_sum(values: Int64Array) -> int:
+    """Sum of values from 0 to ``2**62`` as an exact Python int, whatever its size."""
+    if values.size == 0:
+        return 0
+    if int(values.max()) * values.size < 2**62:
+        return int(values.sum())
+    return (int((values >> 31).sum()) << 31) + int((values & (2**31 - 1)).sum())
+
+
 def check_lengths(lengths: npt.ArrayLike) -> Int64Array:
     """Return ``lengths`` as int64 of shape (N,), or say which entry is no length.
 
@@ -214,9 +222,10 @@ def check_lengths(lengths: npt.ArrayLike) -> Int64Array:
         raise BadLengthError(f"lengths must be one-dimensional, got shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
-    if array.dtype.kind == "b" or array.dtype.kind not in "iuf":
+    if array.dtype.kind not in "iuf":
+        first = array[:1].tolist()[0]
         raise BadLengthError(
-            f"lengths must be integers, got an array of {array.dtype}; the first is {array[0]!r}"
+            f"lengths must be integers, got an array of {array.dtype}; the first is {first!r}"
         )
     if array.dtype.kind in "iu" and array.min() >= 1 and array.max() <= 2**53:
         return array.astype(np.int64, copy=False)
@@ -226,8 +235,8 @@ def check_lengths(lengths: npt.ArrayLike) -> Int64Array:
     if bool(bad.any()):
         row = int(np.argmax(bad))
         raise BadLengthError(
-            f"length at position {row:,} is {array[row]!r}; every length must be a whole number "
-            f"of at least 1 ({int(bad.sum()):,} of {array.size:,} are not)"
+            f"length at position {row:,} is {array[row].item()!r}; every length must be a whole "
+            f"number of at least 1 ({int(bad.sum()):,} of {array.size:,} are not)"
         )
     return array.astype(np.int64, copy=False)
 

@@ -11,7 +11,7 @@ import numpy as np
 from lengthwise.core.batches import Batches
 from lengthwise.core.fingerprint import PLAN_VERSION, lengths_fingerprint, plan_fingerprint
 from lengthwise.core.fixed import FixedBatches, lay_out
-from lengthwise.core.histogram import LengthHistogram
+from lengthwise.core.histogram import LengthHistogram, check_lengths, exact_sum
 from lengthwise.core.limits import require_int
 from lengthwise.core.order import OrderRule, arrange
 from lengthwise.core.packing import deal, pack_groups, sort_in_windows
@@ -45,7 +45,9 @@ class EpochPlan:
         num_replicas: replicas that run one batch each in every step.
         fingerprint: names data, config, replica count and planning rules; the same every epoch.
         source: the batches, stored or computed when asked for.
-        stats_fixed: counts of what policies changed.
+        policy_counts: what policies changed or left out, by the names of :class:`PlanStats`.
+        num_threads: threads that may work out batches; no result depends on it.
+        version: of the planning rules.
     """
 
     config: BatchingConfig
@@ -111,8 +113,8 @@ class EpochPlan:
             num_samples=int(batches.sizes.sum()),
             num_batches=self.num_batches,
             num_steps=self.num_steps,
-            real_tokens=int(batches.tokens.sum()),
-            padded_tokens=int(batches.padded_tokens.sum()),
+            real_tokens=exact_sum(batches.tokens),
+            padded_tokens=exact_sum(batches.padded_tokens),
             max_tokens=self.config.limits.max_tokens,
             **self.policy_counts,
         )
@@ -173,10 +175,11 @@ class Planner:
         self.num_replicas = require_int("num_replicas", num_replicas, least=1, most=2**31)
         threads = default_threads() if num_threads is None else num_threads
         self.num_threads = require_int("num_threads", threads, least=1, most=4096)
-        self._prepared = prepare(lengths, config, self.num_threads)
+        values = check_lengths(lengths)
+        self._prepared = prepare(values, config, self.num_threads)
         self.config = self._prepared.config
         self.lengths = self._prepared.lengths
-        self.lengths_hash = lengths_fingerprint(self._prepared.lengths)
+        self.lengths_hash = lengths_fingerprint(values)
         self.fingerprint = plan_fingerprint(
             self.lengths_hash, self.config.to_dict(), self.num_replicas
         )
