@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -107,6 +108,8 @@ class BatchingConfig:
             self._put("num_buckets", require_int("num_buckets", self.num_buckets, least=1))
         if self.boundaries is None:
             return
+        if not isinstance(self.boundaries, Iterable):
+            raise ConfigError(f"boundaries must be a list of integers, got {self.boundaries!r}")
         edges = tuple(require_int("boundaries", edge, least=0) for edge in self.boundaries)
         if len(edges) < 2 or bool(np.any(np.diff(edges) <= 0)):
             raise ConfigError(
@@ -196,8 +199,6 @@ class BatchingConfig:
         _refuse_unknown(values, cls, "")
         if "max_tokens" not in limits:
             raise ConfigError("limits.max_tokens is missing")
-        if values.get("boundaries") is not None:
-            values["boundaries"] = tuple(values["boundaries"])
         return cls(limits=BatchLimits(**limits), **values)
 
 
