@@ -18,10 +18,14 @@ _CHUNK = 1 << 20
 
 
 def lengths_fingerprint(lengths: Int64Array) -> str:
-    """A hash of the lengths in their order, the same on every platform; 32 hex digits."""
+    """A hash of the lengths in their order, the same on every platform; 32 hex digits.
+
+    Args:
+        lengths: each from 0 to 2**32 - 1, shape (N,).
+    """
     digest = hashlib.sha256(f"lengths:{lengths.size}:".encode())
     for start in range(0, lengths.size, _CHUNK):
-        part = np.ascontiguousarray(lengths[start : start + _CHUNK], dtype="<i8")
+        part = np.ascontiguousarray(lengths[start : start + _CHUNK], dtype="<u4")
         digest.update(part.data)
     return digest.hexdigest()[:32]
 

@@ -26,10 +26,8 @@ _SEGMENT = 1 << 22
 """Samples packed in one go. Larger groups are cut, so that threads can share them; it costs one
 short batch in four million samples."""
 _WINDOW_TASK = 1 << 17
-_POOL_STREAMS = 4
-_STREAMS_FROM = 1 << 19
-"""From this many samples on, a deal is split at random into four, for as many threads. Each has a
-quarter of the samples at every length and of the slots: padding and repeats stay what they are."""
+_STREAM_SAMPLES = 1 << 17
+_MOST_STREAMS = 64
 
 
 def pack_groups(
@@ -89,7 +87,7 @@ def sort_in_windows(words: Words, offsets: Int64Array, window_size: int, num_thr
 
 def deal(
     words: Words,
-    tops: Int64Array,
+    offsets: Int64Array,
     slots: Int64Array,
     limits: BatchLimits,
     *,
@@ -99,34 +97,51 @@ def deal(
 ) -> Batches:
     """Deal samples (one group a length, rising) from the longest down to a pool of open batches.
 
+    A large data set is split at random into streams that are dealt apart. Each has its share of
+    the samples of every length and of the pool's slots, so padding and repeats stay what they are,
+    while threads share the work and each pool fits the processor's cache.
+
     Args:
         words: samples by rising length, ties in random order, shape (M,).
-        tops: the length of each group, rising, shape (G,).
+        offsets: where the groups begin and end, shape (G + 1,).
         slots: free slots of the pool for each group, shape (G,).
         limits: the batch limits.
         seed: the plan's seed.
         epoch: the epoch; with the seed it decides every draw.
         num_threads: threads to use; the result does not depend on it.
     """
-    from lengthwise.core.kernels.pack import deal_from_pool, stream_size
+    from lengthwise.core.kernels.pack import deal_from_pool
 
-    count = _POOL_STREAMS if words.size >= _STREAMS_FROM else 1
-    key = np.uint64(stream_key(seed, epoch, Purpose.POOL))
-    shift = stream_key(seed, epoch, Purpose.POOL, 1) % count
+    count = min(_MOST_STREAMS, max(1, words.size // _STREAM_SAMPLES))
+    cuts = _cut_groups(offsets, count, stream_key(seed, epoch, Purpose.POOL))
+    wanted = np.maximum(slots // count, 1)
     order = np.empty(words.size, np.uint32)
     numbers = limits_array(limits)
-    wanted = np.column_stack((tops, np.maximum(slots // count, 1)))
+    sizes = np.diff(cuts, axis=0).sum(axis=1)
+    bases = np.cumsum(sizes) - sizes
 
-    def deal_stream(stream: Int64Array) -> Int64Array:
-        # The first and the last block may both give their one sample to the same stream.
-        table = np.empty((words.size // count + 2, 4), np.int64)
-        return table[: deal_from_pool(words, stream, numbers, wanted, key, order, table)].copy()
+    def deal_stream(index: int) -> Int64Array:
+        groups = np.column_stack((cuts[index], cuts[index + 1], wanted))
+        key = np.uint64(stream_key(seed, epoch, Purpose.POOL, index + 1))
+        table = np.empty((int(sizes[index]), 4), np.int64)
+        base = int(bases[index])
+        return table[: deal_from_pool(words, groups, base, numbers, key, order, table)].copy()
 
-    streams, base = [], 0
-    for index in range(count):
-        streams.append(np.array([index, count, shift, base], np.int64))
-        base += stream_size(words.size, streams[-1], key)
-    return _join(order, run_all([partial(deal_stream, stream) for stream in streams], num_threads))
+    return _join(order, run_all([partial(deal_stream, i) for i in range(count)], num_threads))
+
+
+def _cut_groups(offsets: Int64Array, count: int, key: int) -> Int64Array:
+    """Where each stream's part of each group begins; shape (count + 1, G).
+
+    Parts differ by one sample at most; a random offset for each group decides which are larger.
+    """
+    from lengthwise.core.kernels.random import bounded_range
+
+    sizes = np.diff(offsets)
+    dither = np.empty(sizes.size, np.int64)
+    bounded_range(count, np.uint64(key), dither)
+    parts = (np.arange(count + 1)[:, None] * sizes + dither) // count
+    return offsets[:-1] + parts
 
 
 def segments(start: int, stop: int, size: int) -> list[tuple[int, int]]:

@@ -224,7 +224,7 @@ class Planner:
         if self._pool_slots is not None:
             return deal(
                 words,
-                prepared.tops,
+                offsets,
                 self._pool_slots,
                 limits,
                 seed=config.seed,

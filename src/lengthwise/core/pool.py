@@ -30,7 +30,6 @@ _CALIBRATION_SAMPLES = 1 << 20
 _ROUNDS = 12
 _MOST_CHANGE = (1 / 64, 64.0)
 _CLOSE = 2e-4
-_ONE_STREAM = np.array([0, 1, 0, 0], np.int64)
 _TRIAL_KEY = np.uint64(stream_key(0, 0, Purpose.SAMPLES))
 
 
@@ -75,11 +74,13 @@ def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float) ->
     thin = max(1, -(-histogram.num_samples // _CALIBRATION_SAMPLES))
     density = densities(histogram.lengths, histogram.counts)
     lengths = np.ascontiguousarray(histogram.to_lengths()[::thin])
+    ends = np.searchsorted(lengths, histogram.lengths, side="right")
+    begins = np.concatenate(([0], ends[:-1]))
 
     def trial(scale: float) -> float:
         slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
-        wanted = np.column_stack((histogram.lengths, np.maximum(slots // thin, 1)))
-        return _trial_efficiency(lengths, wanted, numbers)
+        groups = np.column_stack((begins, ends, np.maximum(slots // thin, 1)))
+        return _trial_efficiency(lengths, groups, numbers)
 
     scale, efficiency = _search(trial, target)
     slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
@@ -103,14 +104,13 @@ def _search(trial: Callable[[float], float], target: float) -> tuple[float, floa
     return scale, efficiency
 
 
-def _trial_efficiency(lengths: Int64Array, wanted: Int64Array, numbers: Int64Array) -> float:
-    """Efficiency of dealing these rising lengths with these pool sizes, one for each length."""
+def _trial_efficiency(lengths: Int64Array, groups: Int64Array, numbers: Int64Array) -> float:
+    """Efficiency of dealing these rising lengths, in these groups of equal length."""
     from lengthwise.core.kernels.pack import deal_from_pool
 
-    n = lengths.size
     words = lengths.astype(np.uint64) << np.uint64(32)
-    order = np.empty(n, np.uint32)
-    table = np.empty((n, 4), np.int64)
-    count = deal_from_pool(words, _ONE_STREAM, numbers, wanted, _TRIAL_KEY, order, table)
+    order = np.empty(lengths.size, np.uint32)
+    table = np.empty((lengths.size, 4), np.int64)
+    count = deal_from_pool(words, groups, 0, numbers, _TRIAL_KEY, order, table)
     dealt = Batches.of_table(order, table[:count])
     return int(dealt.tokens.sum()) / int(dealt.padded_tokens.sum())

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_ROTATIONS, _DRAWS = np.uint64(1), np.uint64(2)
 START, SIZE, PADDED, TOKENS = range(4)
 """Columns of a table of batches."""
 
@@ -93,9 +92,9 @@ def pack_greedily(
 @kernel
 def deal_from_pool(
     words: Words,
-    stream: Int64Array,
+    groups: Int64Array,
+    base: int,
     limits: Int64Array,
-    pool_slots: Int64Array,
     key: np.uint64,
     order: Indices,
     table: Int64Array,
@@ -106,15 +105,12 @@ def deal_from_pool(
     fewer free slots than wanted, the next sample opens a batch; else it takes a random slot. No
     more slots are opened than samples are left, so every batch ends full.
 
-    A data set can be dealt as several streams at once. Of every ``count`` neighbours by length
-    each stream takes one, at random, so that every stream has the lengths of the whole.
-
     Args:
-        words: samples by rising length; dealt from the end.
-        stream: which stream, of how many (a power of two), how far the blocks of neighbours are
-            shifted, and the stream's first place in ``order``.
+        words: samples by rising length.
+        groups: one row a length, rising: first and end place of the samples to deal, and the free
+            slots wanted there; shape (G, 3).
+        base: place of the first batch in ``order``.
         limits: as in :func:`pack_greedily`.
-        pool_slots: distinct lengths (rising) and the free slots wanted there; shape (D, 2).
         key: the random stream.
         order: as in :func:`pack_greedily`.
         table: as in :func:`pack_greedily`.
@@ -122,67 +118,42 @@ def deal_from_pool(
     Returns:
         The number of batches.
     """
-    index, num_streams, shift, base = stream
     max_tokens, max_size, pad_to, multiple = limits
-    rotations = mix(key, _ROTATIONS)
-    draws = mix(mix(key, _DRAWS), np.uint64(index))
-    left = stream_size(words.size, stream, key)
-    largest = pool_slots[:, 1].max() + min(max_size, max_tokens // pad_to)
-    pool = np.empty(min(largest, left) + 1, np.int64)
-    filled = np.empty(left, np.int32)
-    count, free, taken, run = 0, 0, 0, len(pool_slots) - 1
-    block = (words.size + shift - 1) // num_streams + 1
-    while left > 0:
-        block -= 1
-        place = _place(block, stream, rotations)
-        if place < 0 or place >= words.size:
-            continue
-        left -= 1
-        length = int(np.int64(words[place] >> _32))
-        sample = np.uint32(words[place] & _LOW)
-        while pool_slots[run, 0] > length:
-            run -= 1
-        if free < pool_slots[run, 1] or free == 0:
-            wide = _round_up(length, pad_to)
-            size = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
-            if free == 0:
-                size = _to_multiple(min(size, left + 1), multiple)
-            if free + size - 1 <= left:
-                table[count, START], table[count, SIZE] = base + taken, size
-                table[count, PADDED], table[count, TOKENS] = wide, length
-                order[base + taken] = sample
-                filled[count] = 1
-                pool[free : free + size - 1] = count
-                free, taken, count = free + size - 1, taken + size, count + 1
-                continue
-        slot = np.int64(bounded(mix(draws, np.uint64(left)), np.uint64(free)))
-        batch = pool[slot]
-        free -= 1
-        pool[slot] = pool[free]
-        order[table[batch, START] + filled[batch]] = sample
-        filled[batch] += 1
-        table[batch, TOKENS] += length
+    left, most_free = 0, 0
+    for group in range(len(groups)):
+        left += groups[group, 1] - groups[group, 0]
+        most_free = max(most_free, groups[group, 2])
+    pool = np.empty(min(most_free + min(max_size, max_tokens // pad_to), left) + 1, np.int32)
+    count, free, opened = 0, 0, base
+    for group in range(len(groups) - 1, -1, -1):
+        first, end, wanted = groups[group]
+        for place in range(end - 1, first - 1, -1):
+            left -= 1
+            length = int(np.int64(words[place] >> _32))
+            sample = np.uint32(words[place] & _LOW)
+            if free < wanted or free == 0:
+                wide = _round_up(length, pad_to)
+                size = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
+                if free == 0:
+                    size = _to_multiple(min(size, left + 1), multiple)
+                if free + size - 1 <= left:
+                    # While a batch is open, START is where its next sample goes.
+                    table[count, START], table[count, SIZE] = opened + 1, size
+                    table[count, PADDED], table[count, TOKENS] = wide, length
+                    order[opened] = sample
+                    pool[free : free + size - 1] = count
+                    free, opened, count = free + size - 1, opened + size, count + 1
+                    continue
+            slot = np.int64(bounded(mix(key, np.uint64(left)), np.uint64(free)))
+            batch = pool[slot]
+            free -= 1
+            pool[slot] = pool[free]
+            order[table[batch, START]] = sample
+            table[batch, START] += 1
+            table[batch, TOKENS] += length
+    for batch in range(count):
+        table[batch, START] -= table[batch, SIZE]
     return count
-
-
-@kernel
-def _place(block: int, stream: Int64Array, rotations: np.uint64) -> int:
-    """Which sample of a block of neighbours this stream takes; may lie outside the data set."""
-    turn = (np.uint64(stream[0]) + mix(rotations, np.uint64(block))) & np.uint64(stream[1] - 1)
-    return int(block * stream[1] + np.int64(turn) - stream[2])
-
-
-@kernel
-def stream_size(num_samples: int, stream: Int64Array, key: np.uint64) -> int:
-    """How many samples a stream takes: one a block, but the first and last may lack its one."""
-    rotations = mix(key, _ROTATIONS)
-    last = int((num_samples + stream[2] - 1) // stream[1])
-    size = max(0, last - 1)
-    if 0 <= _place(0, stream, rotations) < num_samples:
-        size += 1
-    if last > 0 and _place(last, stream, rotations) < num_samples:
-        size += 1
-    return size
 
 
 @kernel

@@ -19,6 +19,8 @@ from lengthwise.core.kernels import kernel
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lengthwise.core.limits import Int64Array
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
@@ -48,6 +50,14 @@ def bounded(word: np.uint64, bound: np.uint64) -> np.uint64:
     """
     low = ((word & _LOW_HALF) * bound) >> _32
     return ((word >> _32) * bound + low) >> _32
+
+
+@kernel
+def bounded_range(bound: int, key: np.uint64, out: Int64Array) -> None:
+    """Fill ``out`` with random integers in ``[0, bound)``: draw ``i`` of the stream at place i."""
+    stream = np.uint64(key)
+    for i in range(out.size):
+        out[i] = np.int64(bounded(mix(stream, np.uint64(i)), np.uint64(bound)))
 
 
 @kernel
