@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VOCABULARY_SIZE = 8_192
-MAX_TOKENS = 16_384  # more than four times the longest function, so nothing is oversize
-MAX_BATCH_SIZE = 128  # at the mean length of about 122 tokens both limits bind
+MAX_TOKENS = 8_192  # twice the longest function, so nothing is oversize
+MAX_BATCH_SIZE = 64  # at the mean length of about 122 tokens both limits bind
 NUM_BUCKETS = 6
 NUM_REPLICAS = 8
 
