@@ -6,8 +6,9 @@ with the terminal), ``theme`` and ``specs`` (plots as Vega-Lite dicts), ``plots`
 ``html`` (the page).
 """
 
+from lengthwise.report import specs
 from lengthwise.report.data import ReportData
 from lengthwise.report.html import render_html
 from lengthwise.report.plots import render_plot
 
-__all__ = ["ReportData", "render_html", "render_plot"]
+__all__ = ["ReportData", "render_html", "render_plot", "specs"]

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from lengthwise.report.data import FrontierPoint, StrategyRow
 
-_LABEL_WIDTH, _LABEL_HEIGHT = 0.085, 0.06
+_LABEL_WIDTH, _LABEL_HEIGHT = 0.14, 0.06
 """Room of a label as a share of the plot, on a phone's width."""
-_MARK_LEFT, _MARK_RIGHT = (0, -1, -2, -3), (0, 1, 2, 3)
+_MARK_LEFT, _MARK_RIGHT = (0, -1, -2), (0, 1, 2)
 """Where the word "recommended" takes the room of labels, in label widths from the mark."""
 
 _NOTHING = 1e-15
@@ -91,7 +91,7 @@ def domain(values: list[float]) -> list[float]:
 def label_points(rows: list[dict[str, Any]], mark: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows whose labels fit without touching one that was placed before.
 
-    The mark and its words come first, then the ends of each family, so that a reader always sees
+    The mark and its words come first, then the ends of each family, so that a reader sees
     its range.
     """
     if not rows:
