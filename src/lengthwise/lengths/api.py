@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.core.histogram import LengthHistogram
-from lengthwise.errors import ConfigError, DataError
+from lengthwise.errors import ConfigError, DataError, LengthwiseWarning
 from lengthwise.lengths.columns import choose_column
 from lengthwise.lengths.formats import ReadOptions, expand, format_of, is_path
 from lengthwise.lengths.gather import gather_parts, map_in_order
@@ -50,15 +51,27 @@ def read_lengths(
 
     Returns:
         int64, shape (num_kept,).
+
+    Warns:
+        LengthwiseWarning: rows were left out, or all lengths are equal, sorted, and so on.
     """
-    return scan_lengths(
+    scan = scan_lengths(
         source,
         column=column,
         on_bad=on_bad,
         tokenizer=tokenizer,
         threads=threads,
         progress=progress,
-    ).lengths
+    )
+    if scan.num_bad:
+        skipped = (
+            f"{scan.num_bad:,} of {scan.num_rows_read:,} rows were left out; the first: "
+            f"{scan.first_bad[0]}"
+        )
+        warnings.warn(skipped, LengthwiseWarning, stacklevel=2)
+    for warning in scan.warnings:
+        warnings.warn(warning, LengthwiseWarning, stacklevel=2)
+    return scan.lengths
 
 
 def scan_lengths(

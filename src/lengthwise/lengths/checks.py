@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DOMINANT_SHARE = 0.5
 """A single length that more than this share of the samples has is worth a warning."""
-FEWEST_SAMPLES = 5
-"""With fewer samples, equal or sorted lengths are no surprise."""
+FEWEST_EQUAL, FEWEST_SORTED, FEWEST_DOMINATED = 3, 5, 10
+"""With fewer samples, equal, sorted or dominating lengths are no surprise."""
 _BLOCK = 1 << 16
 _NUM_LISTED = 5
 
@@ -53,7 +53,7 @@ def _shape_warnings(histogram: LengthHistogram) -> list[str]:
     samples = histogram.num_samples
     if samples == 0:
         return ["there are no samples"]
-    if samples < FEWEST_SAMPLES:
+    if samples < FEWEST_EQUAL:
         return []
     top = int(np.argmax(histogram.counts))
     length, count = int(histogram.lengths[top]), int(histogram.counts[top])
@@ -63,7 +63,7 @@ def _shape_warnings(histogram: LengthHistogram) -> list[str]:
             f"computed? Batching by length can gain nothing here"
         )
         return [equal]
-    if count > DOMINANT_SHARE * samples:
+    if samples >= FEWEST_DOMINATED and count > DOMINANT_SHARE * samples:
         dominant = (
             f"{count / samples:.1%} of the samples have exactly {length:,} tokens: were they "
             f"truncated or padded to that length?"
@@ -73,7 +73,7 @@ def _shape_warnings(histogram: LengthHistogram) -> list[str]:
 
 
 def _order_warnings(ordered: Int64Array | None, histogram: LengthHistogram) -> list[str]:
-    if ordered is None or ordered.size < FEWEST_SAMPLES or len(histogram) == 1:
+    if ordered is None or ordered.size < FEWEST_SORTED or len(histogram) == 1:
         return []
     for direction, sign in (("rising", 1), ("falling", -1)):
         if _is_sorted(ordered, sign):

@@ -6,13 +6,13 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from lengthwise.core.histogram import LengthHistogram
-from lengthwise.errors import BadLengthError
+from lengthwise.errors import BadLengthError, DataError
 from lengthwise.lengths.checks import warnings_for
 from lengthwise.lengths.result import BadRow, ScanResult, SourceFile
 from lengthwise.lengths.rows import NUM_LISTED, Part, Piece
@@ -70,16 +70,11 @@ def gather_parts(
     Raises:
         BadLengthError: the first bad row in source order, or a source with nothing but bad rows.
     """
-    counter = _Counter(parts, progress)
-    pieces: list[Piece] = []
+    pieces, lengths = _read_parts(parts, threads, _Counter(parts, progress))
     files: dict[str, int] = {}
-    stop = threading.Event()
-    shared = map_in_order(lambda part: _read_part(part, counter, stop), parts, threads, stop)
-    for part, piece in zip(parts, shared, strict=True):
-        pieces.append(piece)
+    for part, piece in zip(parts, pieces, strict=True):
         if part.file is not None:
             files[part.file] = files.get(part.file, 0) + len(piece.lengths)
-    lengths = _joined([piece.lengths for piece in pieces])
     bad = [row for piece in pieces for row in piece.bad][:NUM_LISTED]
     row_index, num_rows = None, int(lengths.size)
     if bad:
@@ -124,18 +119,49 @@ class _Counter:
             self._progress(self._done, self._total, self._unit)
 
 
+def _read_parts(
+    parts: Sequence[Part], threads: int, counter: _Counter
+) -> tuple[list[Piece], Int64Array]:
+    """The pieces of all parts, and all lengths in one array.
+
+    Where every part knows its rows, each writes straight into its share of the array.
+    """
+    stop = threading.Event()
+    sizes = [part.size if part.unit == "rows" else None for part in parts]
+    if None in sizes:
+        pieces = list(map_in_order(lambda p: _read_part(p, counter, stop), parts, threads, stop))
+        return pieces, _joined([piece.lengths for piece in pieces])
+    ends = np.cumsum([0, *(size or 0 for size in sizes)])
+    lengths = np.empty(int(ends[-1]), np.int64)
+    shares = [lengths[first:last] for first, last in pairwise(ends.tolist())]
+    jobs = list(zip(parts, shares, strict=True))
+    pieces = list(map_in_order(lambda job: _fill(*job, counter, stop), jobs, threads, stop))
+    return pieces, lengths
+
+
 def _read_part(part: Part, counter: _Counter, stop: threading.Event) -> Piece:
     pieces = list(takewhile(lambda _: not stop.is_set(), part.read(counter.add)))
-    bad: list[BadRow] = [row for piece in pieces for row in piece.bad]
+    bad = [row for piece in pieces for row in piece.bad]
     return Piece(_joined([piece.lengths for piece in pieces]), tuple(bad[:NUM_LISTED]))
 
 
+def _fill(part: Part, share: Int64Array, counter: _Counter, stop: threading.Event) -> Piece:
+    bad: list[BadRow] = []
+    row = 0
+    for piece in takewhile(lambda _: not stop.is_set(), part.read(counter.add)):
+        size = len(piece.lengths)
+        if row + size <= len(share):
+            share[row : row + size] = piece.lengths
+        row += size
+        bad += piece.bad[: NUM_LISTED - len(bad)]
+    if row != len(share) and not stop.is_set():
+        where = "the source" if part.file is None else part.file
+        raise DataError(f"{where}: {len(share):,} rows were announced, but {row:,} came")
+    return Piece(share, tuple(bad))
+
+
 def _joined(arrays: list[Int64Array]) -> Int64Array:
-    if not arrays:
-        return np.empty(0, np.int64)
-    if len(arrays) == 1:
-        return arrays[0] if arrays[0].flags.writeable else arrays[0].copy()
-    return np.concatenate(arrays)
+    return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
 
 
 def _require_some(lengths: Int64Array, num_rows: int, bad: list[BadRow]) -> None:

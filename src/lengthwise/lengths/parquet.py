@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 32 << 20
 """Decoded bytes held at once by each thread, about; lists of one row group may take far more."""
-LARGEST_BATCH_ROWS = 1 << 20
+LARGEST_BATCH_ROWS = 1 << 18
 TEXT_BATCH_ROWS = 1 << 13
-PART_ROWS = 1 << 19
+PART_ROWS = 1 << 17
 """Row groups are read by one thread until they hold this many rows."""
 PART_BYTES = 64 << 20
 """The same limit in decoded bytes of the column."""

@@ -14,6 +14,9 @@ from lengthwise.errors import BadLengthError, ColumnError, ConfigError, DataErro
 from lengthwise.lengths.api import read_lengths, scan_lengths
 from lengthwise.lengths.rows import NUM_LISTED
 
+# toy data is often sorted or equal; the warnings have tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore::lengthwise.errors.LengthwiseWarning")
+
 GOOD = st.integers(1, 5_000)
 BAD = st.one_of(
     st.none(),

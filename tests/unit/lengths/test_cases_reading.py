@@ -17,6 +17,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import datasets
 
+# toy data is often sorted or equal; the warnings have tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore::lengthwise.errors.LengthwiseWarning")
+
 
 def test_b01_a_long_source_reports_progress_and_reads_one_column(tmp_path):
     """The bytes are counted in test_parquet_reading; here: progress adds up to every row."""

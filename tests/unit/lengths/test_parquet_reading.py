@@ -14,6 +14,9 @@ from lengthwise.lengths.api import read_lengths, scan_lengths
 from lengthwise.lengths.formats import ReadOptions
 from support.counting_file import CountingFile, touched
 
+# toy data is often sorted or equal; the warnings have tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore::lengthwise.errors.LengthwiseWarning")
+
 ROWS = 5_000
 LENGTHS = np.random.default_rng(7).integers(1, 60, ROWS)
 

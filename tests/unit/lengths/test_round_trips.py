@@ -14,6 +14,9 @@ from lengthwise.lengths.histogram_file import load_histogram, save_histogram
 from lengthwise.lengths.lengths_file import save_lengths
 from support.sources import FILES, MEMORY
 
+# toy data is often sorted or equal; the warnings have tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore::lengthwise.errors.LengthwiseWarning")
+
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=30)
 
 

@@ -29,6 +29,9 @@ with warnings.catch_warnings():
 
     datasets.disable_progress_bars()
 
+# toy data is often sorted or equal; the warnings have tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore::lengthwise.errors.LengthwiseWarning")
+
 
 def _jsonl(path, *lengths):
     path.parent.mkdir(parents=True, exist_ok=True)

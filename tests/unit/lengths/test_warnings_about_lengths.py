@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.core.limits import BatchLimits
-from lengthwise.lengths.api import scan_lengths
+from lengthwise.errors import LengthwiseWarning
+from lengthwise.lengths.api import read_lengths, scan_lengths
 from lengthwise.lengths.checks import warnings_for
 
 ORDINARY = [7, 3, 9, 4, 8, 2, 6]
@@ -68,7 +69,7 @@ def test_many_samples_above_the_budget_are_not_all_listed():
     assert "(rows 0, 1, 2, 3, 4, ...)" in warning
 
 
-@pytest.mark.parametrize("lengths", [[5, 5, 5, 5], [1, 2, 3, 4]])
+@pytest.mark.parametrize("lengths", [[5, 5], [1, 2, 3, 4], [5, 5, 5, 1]])
 def test_a_handful_of_samples_proves_nothing(lengths):
     assert warnings_for(lengths) == []
 
@@ -77,3 +78,12 @@ def test_a_histogram_has_no_order_to_warn_about():
     histogram = LengthHistogram.from_lengths(list(range(1, 50)))
     assert warnings_for(histogram) == []
     assert scan_lengths(histogram).warnings == ()
+
+
+def test_read_lengths_warns_at_the_line_that_called_it():
+    """It returns a bare array, so a silent failure would stay silent."""
+    with pytest.warns(LengthwiseWarning, match="all 40 lengths are 512") as caught:
+        read_lengths([512] * 40)
+    assert caught[0].filename == __file__
+    with pytest.warns(LengthwiseWarning, match="1 of 5 rows were left out; the first: row 2: null"):
+        read_lengths([7, 3, None, 9, 4], on_bad="skip")
