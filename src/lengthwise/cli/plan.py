@@ -30,7 +30,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         help="The batching config, a TOML file: what `lengthwise optimize --output` writes. It "
-        "needs a [limits] table with max_tokens.",
+        "needs a table named limits, with max_tokens.",
         show_default=False,
     ),
 ]

@@ -215,15 +215,16 @@ def _configs(
     The baselines shuffle their batches, as such plans commonly do; ours have the default order.
     """
     count = best.num_buckets
+    buckets = f"{count} best buckets" if count > 1 else "one bucket"
     window = min(DEFAULT_WINDOW, max(2, num_samples // 4))
     inner = min(INNER_WINDOW, max(2, num_samples // (4 * count)))
     fields: dict[str, tuple[str, dict[str, Any]]] = {
         "sorted": ("sorted, frozen", {"strategy": "sorted", "order": "shuffled"}),
         "random": ("random", {"strategy": "random", "order": "shuffled"}),
-        "bucketed": (f"{count} best buckets", {"boundaries": best.boundaries}),
+        "bucketed": (buckets, {"boundaries": best.boundaries}),
         "windowed": (f"windows of {window}", {"strategy": "windowed", "window_size": window}),
         "windowed_in_buckets": (
-            f"windows of {inner} in {count} best buckets",
+            f"windows of {inner} in {buckets}",
             {"strategy": "windowed", "window_size": inner, "boundaries": best.boundaries},
         ),
         "pooled": ("pool of open batches", {"strategy": "pooled"}),

@@ -17,7 +17,6 @@ BatchSizing = Literal["greedy", "fixed"]
 Oversize = Literal["error", "drop", "truncate", "single"]
 
 DEFAULT_WINDOW = 1024
-DEFAULT_TARGET_EFFICIENCY = 0.98
 LOCKSTEP_FROM = 8
 """From this many accumulation steps on, replicas get batches of equal cost by default."""
 
@@ -43,9 +42,9 @@ class BatchingConfig:
         window_size: samples in a window (``windowed`` only). Default 1024: on the run's
             distribution 97.4 % efficiency, 0.08 % of pairs met again.
         target_efficiency: real over padded tokens that ``pooled`` aims at; it then mixes as widely
-            as that allows. Default 0.98: two percent of padding cost less than what any fixed
-            buckets of equal diversity waste. A pool always keeps at least four batches open, so
-            small data sets may end below it.
+            as that allows. Default: 0.98, two percent of padding being less than any fixed buckets
+            of equal diversity waste; but where more than 5 % of pairs would meet again in the next
+            epoch (small data sets), mixing goes first.
         batch_sizing: ``"greedy"`` fills each batch to the budget. ``"fixed"`` gives each bucket
             one batch size, so that the number of batches never changes and any batch of any epoch
             is computed in constant time without a stored plan.
@@ -145,7 +144,7 @@ class BatchingConfig:
         if self.strategy == "windowed":
             size = DEFAULT_WINDOW if self.window_size is None else self.window_size
             self._put("window_size", require_int("window_size", size, least=1, most=2**31))
-        if self.strategy == "pooled":
+        if self.target_efficiency is not None:
             self._put("target_efficiency", _share(self.target_efficiency))
         if self.strategy == "bucketed" and not has_buckets:
             raise ConfigError(
@@ -211,11 +210,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _share(value: float | None) -> float:
-    share = DEFAULT_TARGET_EFFICIENCY if value is None else value
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
+def _share(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise ConfigError(f"target_efficiency must be between 0 and 1, got {value!r}")
-    return float(share)
+    return float(value)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -275,9 +275,9 @@ class Planner:
 
 
 def _pool_slots(prepared: Prepared) -> Int64Array | None:
-    target = prepared.config.target_efficiency
-    if target is None:
+    if prepared.config.strategy != "pooled":
         return None
+    target = prepared.config.target_efficiency
     counts = np.diff(prepared.offsets)
     histogram = LengthHistogram(prepared.tops, counts)
     return size_pool(histogram, prepared.config.limits, target).slots

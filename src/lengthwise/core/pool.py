@@ -6,6 +6,10 @@ samples after the slot was opened on average, which costs ``S / density`` tokens
 density is samples per token of length nearby; and a pair that met meets again with probability
 ``(n - 1) / (4 S)`` in batches of n. Least repeats for a given padding therefore want
 ``S = scale * n * sqrt(density)``: wide where samples are many, narrow in a thin tail.
+
+Unless told otherwise the scale aims at 98 % efficiency, but grows until at most 5 % of pairs are
+expected to meet again: in a small data set both cannot be had, and frozen batches are what this
+package is there to avoid.
 """
 
 from __future__ import annotations
@@ -24,12 +28,18 @@ if TYPE_CHECKING:
     from lengthwise.core.histogram import LengthHistogram
     from lengthwise.core.limits import BatchLimits, Int64Array
 
-LEAST_OPEN_BATCHES = 4
-"""A pool never has fewer than this many batches' slots: about 6 % of pairs meet again there."""
+DEFAULT_EFFICIENCY = 0.98
+"""Two percent of padding: less than any fixed buckets of equal diversity waste."""
+MOST_REPEATS = 0.05
+"""Share of pairs that may meet again, by default, before diversity goes before efficiency."""
+LEAST_OPEN_BATCHES = 1
+"""A pool wants at least one batch's worth of free slots: two batches are open then at any time,
+so no epoch is like another."""
 _CALIBRATION_SAMPLES = 1 << 20
 _ROUNDS = 12
 _MOST_CHANGE = (1 / 64, 64.0)
 _CLOSE = 2e-4
+_WIDEN = 1.0625
 _TRIAL_KEY = np.uint64(stream_key(0, 0, Purpose.SAMPLES))
 
 
@@ -57,7 +67,7 @@ def limits_array(limits: BatchLimits) -> Int64Array:
     )
 
 
-def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float) -> PoolSizes:
+def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float | None) -> PoolSizes:
     """Find the widest pool that reaches the target efficiency, by trial deals.
 
     Data sets above a million samples are tried on an even thinning of their lengths. The trials
@@ -66,25 +76,35 @@ def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float) ->
     Args:
         histogram: lengths of the samples to plan.
         limits: the batch limits.
-        target: wanted real / padded tokens, in (0, 1).
+        target: wanted real / padded tokens, in (0, 1); None for the default rule.
     """
-    from lengthwise.core.kernels.pool import densities, slots_for
+    from lengthwise.core.kernels.pool import densities, expected_repeats, slots_for
 
     numbers = limits_array(limits)
+    values, counts = histogram.lengths, histogram.counts
     thin = max(1, -(-histogram.num_samples // _CALIBRATION_SAMPLES))
-    density = densities(histogram.lengths, histogram.counts)
+    density = densities(values, counts)
     lengths = np.ascontiguousarray(histogram.to_lengths()[::thin])
-    ends = np.searchsorted(lengths, histogram.lengths, side="right")
+    ends = np.searchsorted(lengths, values, side="right")
     begins = np.concatenate(([0], ends[:-1]))
 
+    def slots_at(scale: float) -> Int64Array:
+        return slots_for(values, density, numbers, scale, LEAST_OPEN_BATCHES)
+
     def trial(scale: float) -> float:
-        slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
-        groups = np.column_stack((begins, ends, np.maximum(slots // thin, 1)))
+        groups = np.column_stack((begins, ends, np.maximum(slots_at(scale) // thin, 1)))
         return _trial_efficiency(lengths, groups, numbers)
 
-    scale, efficiency = _search(trial, target)
-    slots = slots_for(histogram.lengths, density, numbers, scale, LEAST_OPEN_BATCHES)
-    return PoolSizes(slots, scale, efficiency)
+    scale, efficiency = _search(trial, DEFAULT_EFFICIENCY if target is None else target)
+    if target is None:
+        found = scale
+        while (
+            expected_repeats(values, counts, slots_at(scale), numbers) > MOST_REPEATS
+            and int(slots_at(scale).min()) < histogram.num_samples
+        ):
+            scale *= _WIDEN
+        efficiency = trial(scale) if scale > found else efficiency
+    return PoolSizes(slots_at(scale), scale, efficiency)
 
 
 def _search(trial: Callable[[float], float], target: float) -> tuple[float, float]:

@@ -66,13 +66,37 @@ def slots_for(
         scale: the common factor.
         least_batches: never fewer slots than this many batches have.
     """
-    pad_to, multiple = limits[2], limits[3]
     out = np.empty(lengths.size, np.int64)
     for i in range(lengths.size):
-        padded = (lengths[i] + pad_to - 1) // pad_to * pad_to
-        size = min(limits[0] // padded, limits[1])
-        if size >= multiple:
-            size = size // multiple * multiple
+        size = _full_size(lengths[i], limits)
         wanted = min(scale * size * np.sqrt(density[i]), 2.0**40)
-        out[i] = max(np.int64(wanted), least_batches * size)
+        out[i] = max(int(wanted), least_batches * size)
     return out
+
+
+@kernel
+def expected_repeats(
+    lengths: Int64Array, counts: Int64Array, slots: Int64Array, limits: Int64Array
+) -> float:
+    """About the share of pairs that share a batch and will again in the next epoch.
+
+    A pair of a batch of n that was dealt over a pool of S slots meets again with probability
+    ``(n - 1) / (4 S)``. Among s samples of one length, whose order is new, it is not above
+    ``(n - 1) / (s - 1)``. A sample of such a batch has n - 1 pairs.
+    """
+    repeats, pairs = 0.0, 0.0
+    for i in range(lengths.size):
+        mates = _full_size(lengths[i], limits) - 1.0
+        again = mates / (4.0 * slots[i])
+        if counts[i] > 1:
+            again = min(again, mates / (counts[i] - 1.0))
+        pairs += counts[i] * mates
+        repeats += counts[i] * mates * min(again, 1.0)
+    return repeats / pairs if pairs > 0.0 else 0.0
+
+
+@kernel
+def _full_size(length: int, limits: Int64Array) -> int:
+    padded = (length + limits[2] - 1) // limits[2] * limits[2]
+    size = max(1, min(limits[0] // padded, limits[1]))
+    return int(size // limits[3] * limits[3] if size >= limits[3] else size)
