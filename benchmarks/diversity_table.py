@@ -21,7 +21,7 @@ from lengthwise.core.config import BatchingConfig
 from lengthwise.core.diversity import design_effect, measure_diversity, replica_balance
 from lengthwise.core.limits import BatchLimits
 from lengthwise.core.order import OrderRule, arrange
-from lengthwise.core.plan import Planner
+from lengthwise.core.planner import Planner
 
 HISTOGRAM = Path(__file__).parents[1] / "data" / "dflash_run_histogram.csv"
 LIMITS = BatchLimits(max_tokens=49_152, max_batch_size=64)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lengthwise.core.diversity import Diversity, measure_diversity
     from lengthwise.core.histogram import LengthHistogram
     from lengthwise.core.limits import BatchLimits
-    from lengthwise.core.plan import EpochPlan, Planner, build_plan
+    from lengthwise.core.plan import EpochPlan
+    from lengthwise.core.planner import Planner, build_plan
     from lengthwise.core.stats import PlanStats
     from lengthwise.files.config_file import read_config, write_config
     from lengthwise.files.plan_file import read_plan, write_plan
@@ -38,10 +39,10 @@ _HOME = {
     "LengthHistogram": "core.histogram",
     "PaddedTokens": "core.cost",
     "PlanStats": "core.stats",
-    "Planner": "core.plan",
+    "Planner": "core.planner",
     "StepTime": "core.cost",
     "Steps": "core.cost",
-    "build_plan": "core.plan",
+    "build_plan": "core.planner",
     "compare_strategies": "compare.strategies",
     "evaluate_boundaries": "core.boundaries",
     "load_histogram": "lengths.histogram_file",

@@ -70,7 +70,7 @@ def command(
     max_tokens).
     """
     from lengthwise.core.diversity import measure_diversity
-    from lengthwise.core.plan import Planner
+    from lengthwise.core.planner import Planner
     from lengthwise.files.config_file import read_config
     from lengthwise.files.plan_file import write_plan
 

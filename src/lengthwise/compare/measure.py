@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.core.diversity import measure_diversity
-from lengthwise.core.plan import Planner
+from lengthwise.core.planner import Planner
 
 if TYPE_CHECKING:
     import numpy.typing as npt

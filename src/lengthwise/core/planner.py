@@ -1,0 +1,196 @@
+"""The planner: one-off set-up for a data set, then a plan for every epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.core.fingerprint import lengths_fingerprint, plan_fingerprint
+from lengthwise.core.fixed import FixedBatches, lay_out
+from lengthwise.core.histogram import LengthHistogram, check_lengths
+from lengthwise.core.limits import require_int
+from lengthwise.core.order import OrderRule, arrange
+from lengthwise.core.packing import deal, pack_groups, sort_in_windows
+from lengthwise.core.plan import EpochPlan
+from lengthwise.core.pool import size_pool
+from lengthwise.core.prepare import Prepared, prepare
+from lengthwise.core.random import Purpose, stream_key
+from lengthwise.core.replicas import fit_to_replicas
+from lengthwise.core.shuffle import shuffle_samples
+from lengthwise.core.threads import default_threads
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lengthwise.core.batches import Batches
+    from lengthwise.core.config import BatchingConfig
+    from lengthwise.core.limits import Int64Array
+
+
+class Planner:
+    """Keeps the one-off set-up of a data set, so that planning an epoch is fast.
+
+    Args:
+        lengths: tokens of each sample, shape (N,), any integer type.
+        config: every choice.
+        num_replicas: replicas that run one batch each in every step.
+        num_threads: threads for planning; default: the usable processors, at most 8. Plans do not
+            depend on it.
+
+    Attributes:
+        config: the config with its boundaries found.
+        lengths: what each sample counts as (cut under ``oversize="truncate"``); int64, shape (N,).
+        fingerprint: see :class:`EpochPlan`.
+
+    Raises:
+        BadLengthError: a length is not a whole number of at least 1.
+        OversizeError: a sample fits no batch and ``oversize="error"``.
+        PlanError: no plan exists for this data and replica count.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.ArrayLike,
+        config: BatchingConfig,
+        *,
+        num_replicas: int = 1,
+        num_threads: int | None = None,
+    ) -> None:
+        """Check, group and measure the lengths; see the class."""
+        self.num_replicas = require_int("num_replicas", num_replicas, least=1, most=2**31)
+        threads = default_threads() if num_threads is None else num_threads
+        self.num_threads = require_int("num_threads", threads, least=1, most=4096)
+        values = check_lengths(lengths)
+        self._prepared = prepare(values, config, self.num_threads)
+        self.config = self._prepared.config
+        self.lengths = self._prepared.lengths
+        self.lengths_hash = lengths_fingerprint(values)
+        self.fingerprint = plan_fingerprint(
+            self.lengths_hash, self.config.to_dict(), self.num_replicas
+        )
+        self._rule = OrderRule(
+            order=self.config.order,
+            balance=self.config.balance,
+            num_replicas=self.num_replicas,
+            accumulation_steps=self.config.accumulation_steps,
+        )
+        self._floors = self._prepared.padding_floors()
+        fixed = self.config.batch_sizing == "fixed"
+        self._layout = lay_out(self._prepared, self.num_replicas) if fixed else None
+        self._pool_slots = _pool_slots(self._prepared)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The plan of ``epoch`` (from 0): the same on every rank, without communication."""
+        epoch = require_int("epoch", epoch, least=0)
+        if self._layout is not None:
+            source = FixedBatches.of_epoch(self._prepared, self._layout, epoch, self.num_replicas)
+            counts = {
+                "num_split_batches": self._layout.num_split,
+                "num_dropped_batches": self._layout.num_dropped_batches,
+                "num_dropped_samples": self._layout.num_dropped_samples,
+            }
+            return self._wrap(epoch, source, counts)
+        packed = self._pack(epoch)
+        floors = self._floors[self._groups_of(packed)]
+        dealt = fit_to_replicas(packed, floors, self._prepared, self.num_replicas, epoch)
+        counts = {
+            "num_split_batches": dealt.num_split,
+            "num_dropped_batches": len(dealt.dropped),
+            "num_dropped_samples": int(dealt.dropped.sizes.sum()),
+        }
+        return self._wrap(epoch, self._arrange(dealt.batches, epoch), counts)
+
+    def _pack(self, epoch: int) -> Batches:
+        prepared, config, threads = self._prepared, self.config, self.num_threads
+        words, offsets, limits = prepared.words, prepared.offsets, config.limits
+        if config.strategy == "sorted":
+            return pack_groups(words, offsets[[0, -1]], np.zeros(1, np.int64), limits, threads)
+        words = shuffle_samples(words, offsets, config.seed, epoch, threads)
+        if self._pool_slots is not None:
+            return deal(
+                words,
+                offsets,
+                self._pool_slots,
+                limits,
+                seed=config.seed,
+                epoch=epoch,
+                num_threads=threads,
+            )
+        if config.window_size is not None:
+            sort_in_windows(words, offsets, config.window_size, threads)
+        return pack_groups(words, offsets, self._floors, limits, threads)
+
+    def _groups_of(self, batches: Batches) -> Int64Array:
+        """The group that each batch was packed from; 0 where batches cross groups."""
+        if self._prepared.by_length:
+            return np.zeros(len(batches), np.int64)
+        return np.searchsorted(self._prepared.offsets, batches.starts, side="right") - 1
+
+    def _arrange(self, batches: Batches, epoch: int) -> Batches:
+        places = arrange(
+            batches.tokens,
+            batches.sizes,
+            batches.padded_tokens,
+            self._groups_of(batches),
+            rule=self._rule,
+            key=stream_key(self.config.seed, epoch, Purpose.BATCHES),
+        )
+        return batches.select(places)
+
+    def _wrap(
+        self, epoch: int, source: Batches | FixedBatches, counts: dict[str, int]
+    ) -> EpochPlan:
+        oversize = int(self._prepared.oversize.size)
+        policy = self.config.oversize
+        counts = {
+            **counts,
+            "num_oversize": oversize,
+            "num_dropped_oversize": oversize if policy == "drop" else 0,
+            "num_truncated": oversize if policy == "truncate" else 0,
+        }
+        return EpochPlan(
+            self.config,
+            epoch,
+            self.num_replicas,
+            self.fingerprint,
+            source,
+            counts,
+            self.num_threads,
+        )
+
+
+def _pool_slots(prepared: Prepared) -> Int64Array | None:
+    if prepared.config.strategy != "pooled":
+        return None
+    target = prepared.config.target_efficiency
+    counts = np.diff(prepared.offsets)
+    histogram = LengthHistogram(prepared.tops, counts)
+    return size_pool(histogram, prepared.config.limits, target).slots
+
+
+def build_plan(
+    lengths: npt.ArrayLike,
+    config: BatchingConfig,
+    *,
+    epoch: int = 0,
+    num_replicas: int = 1,
+    num_threads: int | None = None,
+) -> EpochPlan:
+    """Plan one epoch. For several epochs keep a :class:`Planner`: its set-up is done once.
+
+    Args:
+        lengths: tokens of each sample, shape (N,).
+        config: every choice.
+        epoch: which epoch, from 0.
+        num_replicas: replicas that run one batch each in every step.
+        num_threads: threads for planning; the plan does not depend on it.
+
+    Returns:
+        The plan: equal on every rank, machine and platform for equal arguments.
+
+    Raises:
+        BadLengthError, OversizeError, PlanError: as :class:`Planner`.
+    """
+    planner = Planner(lengths, config, num_replicas=num_replicas, num_threads=num_threads)
+    return planner.plan(epoch)
