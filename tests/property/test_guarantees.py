@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.fingerprint import PLAN_VERSION
 from lengthwise.core.limits import BatchLimits
-from lengthwise.core.plan import Planner, build_plan
-from lengthwise.errors import OversizeError, PlanError
+from lengthwise.core.planner import Planner, build_plan
+from lengthwise.errors import ConfigError, OversizeError, PlanError
 from support import golden_plans
 from support.check_plan import check_plan
 from support.configs import STRATEGIES, cases
@@ -135,8 +135,9 @@ def test_a_later_epoch_needs_no_earlier_one(case):
     assume(plan_or_none(case) is not None)
     planner = Planner(case.lengths, case.config, num_replicas=case.num_replicas)
     for epoch in (case.epoch + 2, case.epoch, case.epoch + 1, case.epoch):
-        alone = plan_of(replace(case, epoch=epoch))
-        assert value_of(planner.plan(epoch)) == value_of(alone)
+        alone = plan_or_none(replace(case, epoch=epoch))
+        if alone is not None:  # few batches may give each replica one in this epoch, not in that
+            assert value_of(planner.plan(epoch)) == value_of(alone)
 
 
 @pytest.mark.parametrize(("strategy", "options"), EVERY_KIND)
@@ -235,14 +236,17 @@ def test_sorted_batches_are_frozen_and_only_their_order_changes(seed, num_replic
     assert value_of(first)[3] != value_of(second)[3]
 
 
+def name_of(case):
+    return Planner(case.lengths, case.config, num_replicas=case.num_replicas).fingerprint
+
+
 @settings(max_examples=80)
 @given(cases(), st.data())
 def test_the_fingerprint_names_lengths_their_order_settings_and_replicas(case, data):
-    """Guarantee 6: any change gives another name, and another epoch gives the same one."""
+    """Guarantee 6: any change gives another name; another epoch gives the same one."""
     plan = plan_or_none(case)
     assume(plan is not None)
-    name = plan.fingerprint
-    assert plan_of(replace(case, epoch=case.epoch + 1)).fingerprint == name
+    assert plan.fingerprint == name_of(case)
     place = data.draw(st.integers(0, len(case.lengths) - 1))
     longer = [*case.lengths[:place], case.lengths[place] + 1, *case.lengths[place + 1 :]]
     others = [
@@ -255,12 +259,12 @@ def test_the_fingerprint_names_lengths_their_order_settings_and_replicas(case, d
     ]
     if case.lengths != case.lengths[::-1]:
         others.append(replace(case, lengths=case.lengths[::-1]))
-    names = [name]
+    names = [plan.fingerprint]
     for other in others:
         try:
-            names.append(plan_of(other).fingerprint)
-        except (PlanError, OversizeError, ValueError):
-            event("another data set or replica count that cannot be planned")
+            names.append(name_of(other))
+        except (PlanError, OversizeError, ConfigError):
+            event("a change that cannot be planned: too long, outside the buckets, too few batches")
     assert len(set(names)) == len(names)
 
 
