@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import DataError
 from lengthwise.lengths.arrow import array_pieces, require_pyarrow, schema_fields
-from lengthwise.lengths.columns import TEXT, check_column
-from lengthwise.lengths.rows import Part, Piece, Place
+from lengthwise.lengths.columns import LIST, TEXT, check_column
+from lengthwise.lengths.parquet_pages import NULL_LIST, chunk_lengths, list_levels
+from lengthwise.lengths.rows import Part, Piece, Place, check_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lengthwise.lengths.columns import Field
     from lengthwise.lengths.formats import ReadOptions
+    from lengthwise.lengths.parquet_pages import ListLevels
 
 BATCH_BYTES = 32 << 20
 """Decoded bytes held at once by each thread, about; lists of one row group may take far more."""
@@ -23,6 +27,9 @@ PART_ROWS = 1 << 17
 """Row groups are read by one thread until they hold this many rows."""
 PART_BYTES = 64 << 20
 """The same limit in decoded bytes of the column."""
+LEVELS_FROM_BYTES = 128 << 20
+"""A list column from this size on (decoded) is counted by its levels; below it, pyarrow decodes it
+sooner than the kernels are loaded."""
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -41,16 +48,18 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:
     """
     assert field is not None
     metadata = _metadata(path)
-    here = schema_fields(metadata.schema.to_arrow_schema())
+    schema = metadata.schema.to_arrow_schema()
     tokenized = options.count_tokens is not None
-    field = check_column(here, field.name, has_tokenizer=tokenized, where=path)
+    field = check_column(schema_fields(schema), field.name, has_tokenizer=tokenized, where=path)
     leaves = _leaves(metadata, field.name)
+    levels = None
+    if field.kind == LIST and _total_bytes(metadata, leaves) >= LEVELS_FROM_BYTES:
+        levels = list_levels(schema.field(field.name), metadata.schema, leaves)
+    column = _Column(path, metadata, field, leaves, levels)
     found, first_row = [], 0
     for groups in _runs(metadata, leaves):
         rows = sum(metadata.row_group(group).num_rows for group in groups)
-        size = sum(_column_bytes(metadata, group, leaves) for group in groups)
-        batch_rows = _batch_rows(rows, size, text=field.kind == TEXT)
-        read = _reader(path, metadata, field.name, groups, batch_rows, first_row, options)
+        read = partial(_read, column, groups, first_row, options)
         found.append(Part(path, rows, "rows", read))
         first_row += rows
     return found
@@ -61,36 +70,71 @@ def open_file(path: str) -> Any:
     return require_pyarrow().OSFile(path, "rb")
 
 
-def _reader(
-    path: str,
-    metadata: Any,
-    column: str,
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a file.
+
+    Attributes:
+        path: of the file.
+        metadata: its footer.
+        field: the column.
+        leaves: places of the stored columns it is made of.
+        levels: how to count its lists without decoding them; None leaves it to pyarrow.
+    """
+
+    path: str
+    metadata: Any
+    field: Field
+    leaves: list[int]
+    levels: ListLevels | None
+
+
+def _read(
+    column: _Column,
     groups: list[int],
-    batch_rows: int,
     first_row: int,
     options: ReadOptions,
-) -> Callable[[Callable[[int], None]], Iterator[Piece]]:
-    def read(report: Callable[[int], None]) -> Iterator[Piece]:
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetFile
+    report: Callable[[int], None],
+) -> Iterator[Piece]:
+    place = Place(column.path, stop_at_bad=options.stop_at_bad)
+    row = first_row
+    with open_file(column.path) as file:
+        for run in [groups] if column.levels is None else [[group] for group in groups]:
+            for piece in _run_pieces(file, column, run, row, (place, options)):
+                yield piece
+                row += len(piece.lengths)
+                report(len(piece.lengths))
 
-        place = Place(path, stop_at_bad=options.stop_at_bad)
-        row = first_row
-        with open_file(path) as file:
-            # pre_buffer would fetch neighbouring columns to save requests
-            parquet = ParquetFile(file, metadata=metadata, pre_buffer=False)
-            try:
-                for batch in parquet.iter_batches(
-                    batch_size=batch_rows, row_groups=groups, columns=[column], use_threads=False
-                ):
-                    for piece in array_pieces(batch.column(0), place, row, options):
-                        yield piece
-                        row += len(piece.lengths)
-                        report(len(piece.lengths))
-            except (pa.ArrowException, OSError) as error:
-                raise DataError(f"{path}, after row {row:,}: {error}") from error
 
-    return read
+def _run_pieces(
+    file: Any, column: _Column, groups: list[int], row: int, how: tuple[Place, ReadOptions]
+) -> Iterator[Piece]:
+    place, options = how
+    if column.levels is not None:
+        group = column.metadata.row_group(groups[0])
+        lengths = chunk_lengths(file, group, column.leaves[0], column.levels)
+        if lengths is not None:
+            null = lengths == NULL_LIST
+            yield check_numbers(lengths, place, row, ~null if bool(null.any()) else None)
+            return
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    # pre_buffer would fetch neighbouring columns to save requests
+    parquet = ParquetFile(file, metadata=column.metadata, pre_buffer=False)
+    batches = parquet.iter_batches(
+        batch_size=_batch_rows(column, groups),
+        row_groups=groups,
+        columns=[column.field.name],
+        use_threads=False,
+    )
+    try:
+        for batch in batches:
+            for piece in array_pieces(batch.column(0), place, row, options):
+                yield piece
+                row += len(piece.lengths)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{column.path}, after row {row:,}: {error}") from error
 
 
 def _metadata(path: str) -> Any:
@@ -125,7 +169,11 @@ def _leaves(metadata: Any, column: str) -> list[int]:
 
 def _column_bytes(metadata: Any, group: int, leaves: list[int]) -> int:
     row_group = metadata.row_group(group)
-    return sum(row_group.column(leaf).total_uncompressed_size for leaf in leaves)
+    return sum(int(row_group.column(leaf).total_uncompressed_size) for leaf in leaves)
+
+
+def _total_bytes(metadata: Any, leaves: list[int]) -> int:
+    return sum(_column_bytes(metadata, group, leaves) for group in range(metadata.num_row_groups))
 
 
 def _runs(metadata: Any, leaves: list[int]) -> Iterator[list[int]]:
@@ -142,7 +190,9 @@ def _runs(metadata: Any, leaves: list[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _batch_rows(rows: int, size: int, *, text: bool) -> int:
+def _batch_rows(column: _Column, groups: list[int]) -> int:
     """Rows to decode at once so that a batch takes about ``BATCH_BYTES``."""
-    fitting = max(1, BATCH_BYTES * rows // max(size, 1))
-    return min(fitting, TEXT_BATCH_ROWS if text else LARGEST_BATCH_ROWS)
+    rows: int = sum(column.metadata.row_group(group).num_rows for group in groups)
+    size = sum(_column_bytes(column.metadata, group, column.leaves) for group in groups)
+    fitting: int = max(1, BATCH_BYTES * rows // max(size, 1))
+    return min(fitting, TEXT_BATCH_ROWS if column.field.kind == TEXT else LARGEST_BATCH_ROWS)
