@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "lengths": {"errors", "core"},
     "files": {"errors", "core"},
     "compare": {"errors", "core"},
+    "loader": {"errors", "core", "lengths"},
     "report": {"errors", "core"},
     "cli": {"errors", "core", "lengths", "files", "compare", "report"},
     "": {"errors", "core", "lengths", "files", "compare", "report"},
@@ -35,6 +36,7 @@ AT_THE_TOP = {
     "lengths": {"numpy"},
     "files": {"numpy"},
     "compare": {"numpy"},
+    "loader": {"numpy", "torch"},
     "report": {"numpy"},
     "cli": {"numpy", "rich", "typer", "tomli_w", "click"},
 }

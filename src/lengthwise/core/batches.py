@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from lengthwise.core.limits import Int64Array
 
+_ZERO = np.zeros(1, np.int64)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batches:
@@ -45,6 +47,19 @@ class Batches:
         """Sample indices of batch ``index``; int64, shape (sizes[index],)."""
         start = int(self.starts[index])
         return self.order[start : start + int(self.sizes[index])].astype(np.int64)
+
+    def gather(self, indices: Int64Array) -> tuple[npt.NDArray[Any], Int64Array]:
+        """Samples of the batches at ``indices``, one batch after the other.
+
+        Returns:
+            The sample indices, and edges: batch i is ``samples[edges[i] : edges[i + 1]]``.
+        """
+        from lengthwise.core.kernels.gather import copy_batches
+
+        edges = np.concatenate((_ZERO, np.cumsum(self.sizes[indices])))
+        samples = np.empty(int(edges[-1]), self.order.dtype)
+        copy_batches(self.order, self.starts[indices], edges, samples)
+        return samples, edges
 
     def select(self, places: Int64Array) -> Batches:
         """The batches at ``places``, in that order; samples stay where they are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -194,6 +194,29 @@ class FixedBatches:
         prepared = self.prepared
         fill_batch(prepared.words, prepared.offsets, group, start, self.keys[group], out)
         return out.astype(np.int64)
+
+    def gather(self, indices: Int64Array) -> tuple[npt.NDArray[Any], Int64Array]:
+        """Samples of the batches at ``indices``, as :meth:`Batches.gather`."""
+        from lengthwise.core.kernels.fixed import fill_all
+        from lengthwise.core.kernels.gather import place_some
+
+        prepared, layout = self.prepared, self.layout
+        places = np.empty((indices.size, 3), np.int64)
+        places[:, 0] = indices
+        place_some(
+            len(self),
+            self.per_unit,
+            self.per_step,
+            self.order_key,
+            layout.groups,
+            layout.tails,
+            places,
+        )
+        edges = np.zeros(indices.size + 1, np.int64)
+        np.cumsum(places[:, 2], out=edges[1:])
+        samples = np.empty(int(edges[-1]), np.uint32)
+        fill_all(prepared.words, prepared.offsets, places, edges[:-1], self.keys, samples)
+        return samples, edges
 
     def table(self, num_threads: int) -> Batches:
         """All batches of the epoch, as stored plans have them."""

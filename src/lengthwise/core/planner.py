@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,8 @@ class Planner:
     Attributes:
         config: the config with its boundaries found.
         lengths: what each sample counts as (cut under ``oversize="truncate"``); int64, shape (N,).
+        prepared: the grouped samples.
+        num_replicas: as given.
         fingerprint: see :class:`EpochPlan`.
 
     Raises:
@@ -58,14 +61,20 @@ class Planner:
         num_threads: int | None = None,
     ) -> None:
         """Check, group and measure the lengths; see the class."""
-        self.num_replicas = require_int("num_replicas", num_replicas, least=1, most=2**31)
+        count = require_int("num_replicas", num_replicas, least=1, most=2**31)
         threads = default_threads() if num_threads is None else num_threads
         self.num_threads = require_int("num_threads", threads, least=1, most=4096)
         values = check_lengths(lengths)
-        self._prepared = prepare(values, config, self.num_threads)
-        self.config = self._prepared.config
-        self.lengths = self._prepared.lengths
+        self.prepared = prepare(values, config, self.num_threads)
+        self.config = self.prepared.config
+        self.lengths = self.prepared.lengths
         self.lengths_hash = lengths_fingerprint(values)
+        self._floors = self.prepared.padding_floors()
+        self._pool_slots = _pool_slots(self.prepared)
+        self._deal_to(count)
+
+    def _deal_to(self, num_replicas: int) -> None:
+        self.num_replicas = num_replicas
         self.fingerprint = plan_fingerprint(
             self.lengths_hash, self.config.to_dict(), self.num_replicas
         )
@@ -75,16 +84,24 @@ class Planner:
             num_replicas=self.num_replicas,
             accumulation_steps=self.config.accumulation_steps,
         )
-        self._floors = self._prepared.padding_floors()
         fixed = self.config.batch_sizing == "fixed"
-        self._layout = lay_out(self._prepared, self.num_replicas) if fixed else None
-        self._pool_slots = _pool_slots(self._prepared)
+        self._layout = lay_out(self.prepared, self.num_replicas) if fixed else None
+
+    def with_replicas(self, num_replicas: int) -> Planner:
+        """A planner of the same data for another number of replicas; shares the set-up.
+
+        Raises:
+            PlanError: no plan exists for so many replicas.
+        """
+        other = copy(self)
+        Planner._deal_to(other, require_int("num_replicas", num_replicas, least=1, most=2**31))
+        return other
 
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of ``epoch`` (from 0): the same on every rank, without communication."""
         epoch = require_int("epoch", epoch, least=0)
         if self._layout is not None:
-            source = FixedBatches.of_epoch(self._prepared, self._layout, epoch, self.num_replicas)
+            source = FixedBatches.of_epoch(self.prepared, self._layout, epoch, self.num_replicas)
             counts = {
                 "num_split_batches": self._layout.num_split,
                 "num_dropped_batches": self._layout.num_dropped_batches,
@@ -93,7 +110,7 @@ class Planner:
             return self._wrap(epoch, source, counts)
         packed = self._pack(epoch)
         floors = self._floors[self._groups_of(packed)]
-        dealt = fit_to_replicas(packed, floors, self._prepared, self.num_replicas, epoch)
+        dealt = fit_to_replicas(packed, floors, self.prepared, self.num_replicas, epoch)
         counts = {
             "num_split_batches": dealt.num_split,
             "num_dropped_batches": len(dealt.dropped),
@@ -102,7 +119,7 @@ class Planner:
         return self._wrap(epoch, self._arrange(dealt.batches, epoch), counts)
 
     def _pack(self, epoch: int) -> Batches:
-        prepared, config, threads = self._prepared, self.config, self.num_threads
+        prepared, config, threads = self.prepared, self.config, self.num_threads
         words, offsets, limits = prepared.words, prepared.offsets, config.limits
         if config.strategy == "sorted":
             return pack_groups(words, offsets[[0, -1]], np.zeros(1, np.int64), limits, threads)
@@ -123,9 +140,9 @@ class Planner:
 
     def _groups_of(self, batches: Batches) -> Int64Array:
         """The group that each batch was packed from; 0 where batches cross groups."""
-        if self._prepared.by_length:
+        if self.prepared.by_length:
             return np.zeros(len(batches), np.int64)
-        return np.searchsorted(self._prepared.offsets, batches.starts, side="right") - 1
+        return np.searchsorted(self.prepared.offsets, batches.starts, side="right") - 1
 
     def _arrange(self, batches: Batches, epoch: int) -> Batches:
         places = arrange(
@@ -141,7 +158,7 @@ class Planner:
     def _wrap(
         self, epoch: int, source: Batches | FixedBatches, counts: dict[str, int]
     ) -> EpochPlan:
-        oversize = int(self._prepared.oversize.size)
+        oversize = int(self.prepared.oversize.size)
         policy = self.config.oversize
         counts = {
             **counts,
