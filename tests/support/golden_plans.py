@@ -13,7 +13,7 @@ import numpy as np
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.fingerprint import PLAN_VERSION
 from lengthwise.core.limits import BatchLimits
-from lengthwise.core.plan import Planner
+from lengthwise.core.planner import Planner
 from support.twins_random import mix
 
 FILE = Path(__file__).parents[1] / "golden" / "plans.json"

@@ -5,6 +5,7 @@ the definition: a greedy batch is the longest legal prefix, a place of an epoch 
 whole list.
 """
 
+from fractions import Fraction
 from math import floor, sqrt
 
 from support.twins_random import bounded, mix, permute, shuffled
@@ -145,15 +146,31 @@ def densities(lengths, counts):
     return result
 
 
-def slots_for(lengths, density, limits, scale, least_batches):
+def full_size(length, limits):
     max_tokens, max_size, pad_to, multiple = limits
+    return whole_multiple(max(1, min(max_tokens // round_up(length, pad_to), max_size)), multiple)
+
+
+def slots_for(lengths, density, limits, scale, least_batches):
     result = []
     for length, near in zip(lengths, density, strict=True):
-        size = min(max_tokens // round_up(length, pad_to), max_size)
-        size = whole_multiple(size, multiple)
+        size = full_size(length, limits)
         wanted = floor(min(scale * size * sqrt(near), 2**40))
         result.append(max(wanted, least_batches * size))
     return result
+
+
+def expected_repeats(lengths, counts, slots, limits):
+    """The mean over pairs of the chance to meet again, in exact fractions."""
+    repeats, pairs = Fraction(0), 0
+    for length, count, free in zip(lengths, counts, slots, strict=True):
+        mates = full_size(length, limits) - 1
+        chance = min(1, Fraction(mates, 4 * free))
+        if count > 1:
+            chance = min(chance, Fraction(mates, count - 1))
+        repeats += count * mates * chance
+        pairs += count * mates
+    return repeats / pairs if pairs else 0
 
 
 def ranks_of_units(num_units, per_step, key):

@@ -1,6 +1,7 @@
 """Densities and pool sizes against plain Python."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,17 @@ def test_slots_grow_with_batch_size_and_density_and_keep_some_batches_open(
     limits = (128, min(max_size, 128 // pad_to), pad_to, multiple)
     got = pool.slots_for(np.array(lengths), np.array(density), np.array(limits, np.int64), scale, 4)
     assert got.tolist() == twin.slots_for(lengths, density, limits, scale, 4)
+
+
+@given(HISTOGRAM, st.integers(1, 200), st.sampled_from([1, 4, 8]), st.data())
+def test_expected_repeats_are_the_mean_over_pairs(pairs, max_size, multiple, data):
+    """The twin counts in fractions; lengths above the budget count as batches of one."""
+    lengths, counts = columns(pairs)
+    limits = (100, max_size, 1, multiple)
+    size = st.integers(1, 2**41)
+    slots = data.draw(st.lists(size, min_size=len(lengths), max_size=len(lengths)))
+    got = pool.expected_repeats(
+        np.array(lengths), np.array(counts), np.array(slots), np.array(limits, np.int64)
+    )
+    assert got == pytest.approx(float(twin.expected_repeats(lengths, counts, slots, limits)))
+    assert 0 <= got <= 1
