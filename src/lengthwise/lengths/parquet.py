@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import DataError
 from lengthwise.lengths.arrow import array_pieces, require_pyarrow, schema_fields
-from lengthwise.lengths.columns import LIST, TEXT, check_column
+from lengthwise.lengths.columns import LIST, NUMBER, TEXT, check_column
 from lengthwise.lengths.parquet_pages import NULL_LIST, chunk_lengths, list_levels
 from lengthwise.lengths.rows import Part, Piece, Place, check_numbers
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 32 << 20
 """Decoded bytes held at once by each thread, about; lists of one row group may take far more."""
-LARGEST_BATCH_ROWS = 1 << 18
+LARGEST_BATCH_ROWS = 1 << 20
 TEXT_BATCH_ROWS = 1 << 13
-PART_ROWS = 1 << 17
+PART_ROWS = 1 << 20
 """Row groups are read by one thread until they hold this many rows."""
-PART_BYTES = 64 << 20
+PART_BYTES = 16 << 20
 """The same limit in decoded bytes of the column."""
 LEVELS_FROM_BYTES = 128 << 20
 """A list column from this size on (decoded) is counted by its levels; below it, pyarrow decodes it
@@ -118,23 +118,34 @@ def _run_pieces(
             yield check_numbers(lengths, place, row, ~null if bool(null.any()) else None)
             return
     import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
 
-    # pre_buffer would fetch neighbouring columns to save requests
-    parquet = ParquetFile(file, metadata=column.metadata, pre_buffer=False)
-    batches = parquet.iter_batches(
-        batch_size=_batch_rows(column, groups),
-        row_groups=groups,
-        columns=[column.field.name],
-        use_threads=False,
-    )
     try:
-        for batch in batches:
-            for piece in array_pieces(batch.column(0), place, row, options):
+        for array in _decoded(file, column, groups):
+            for piece in array_pieces(array, place, row, options):
                 yield piece
                 row += len(piece.lengths)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{column.path}, after row {row:,}: {error}") from error
+
+
+def _decoded(file: Any, column: _Column, groups: list[int]) -> Iterator[Any]:
+    """The column of some row groups, in pieces of bounded size."""
+    from pyarrow.parquet import ParquetFile
+
+    # pre_buffer would fetch neighbouring columns to save requests
+    parquet = ParquetFile(file, metadata=column.metadata, pre_buffer=False)
+    names = [column.field.name]
+    rows: int = sum(column.metadata.row_group(group).num_rows for group in groups)
+    if column.field.kind == NUMBER and rows <= LARGEST_BATCH_ROWS:
+        yield parquet.read_row_groups(groups, columns=names, use_threads=False).column(0)
+        return
+    size = sum(_column_bytes(column.metadata, group, column.leaves) for group in groups)
+    fitting = max(1, BATCH_BYTES * rows // max(size, 1))
+    most = TEXT_BATCH_ROWS if column.field.kind == TEXT else LARGEST_BATCH_ROWS
+    for batch in parquet.iter_batches(
+        batch_size=min(fitting, most), row_groups=groups, columns=names, use_threads=False
+    ):
+        yield batch.column(0)
 
 
 def _metadata(path: str) -> Any:
@@ -188,11 +199,3 @@ def _runs(metadata: Any, leaves: list[int]) -> Iterator[list[int]]:
             run, rows, size = [], 0, 0
     if run:
         yield run
-
-
-def _batch_rows(column: _Column, groups: list[int]) -> int:
-    """Rows to decode at once so that a batch takes about ``BATCH_BYTES``."""
-    rows: int = sum(column.metadata.row_group(group).num_rows for group in groups)
-    size = sum(_column_bytes(column.metadata, group, column.leaves) for group in groups)
-    fitting: int = max(1, BATCH_BYTES * rows // max(size, 1))
-    return min(fitting, TEXT_BATCH_ROWS if column.field.kind == TEXT else LARGEST_BATCH_ROWS)
