@@ -54,7 +54,8 @@ def deal_rest(planner: Planner, epoch: int, done: Sequence[Segment]) -> Dealt:
     The batches stay what they are; they are arranged anew by the config's
     ``order`` and ``balance``. Where they do not divide by the replicas, the config's policy
     decides as for a whole epoch: batches are split, or with ``drop_last`` dropped and counted. So
-    every sample is seen once in the epoch, however often the number of replicas changed.
+    every sample is seen once in the epoch, however often the number of replicas changed. With
+    ``drop_last`` there may be no batch left.
 
     Args:
         planner: of the data and config that ran; its number of replicas is the new one.
@@ -85,6 +86,8 @@ def _after(batches: Batches, segment: Segment) -> Batches:
 def _deal(rest: Batches, planner: Planner, epoch: int, num_replicas: int, part: int) -> Dealt:
     """Make the batches a multiple of the replicas and put them in order; pure in its arguments."""
     prepared, config = planner.prepared, planner.config
+    if config.drop_last and len(rest) < num_replicas:
+        return Dealt(rest.select(np.empty(0, np.int64)), 0, rest)
     floors = rest.padded if config.pad_to_boundary else np.zeros(len(rest), np.int64)
     dealt = fit_to_replicas(rest, floors, prepared, num_replicas, epoch)
     batches = dealt.batches

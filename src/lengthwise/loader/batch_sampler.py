@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Sampler
 
 from lengthwise.core.limits import require_int
 from lengthwise.core.planner import Planner
-from lengthwise.errors import ConfigError, LengthwiseWarning, PlanError, PlanMismatchError
+from lengthwise.errors import ConfigError, LengthwiseWarning
 from lengthwise.loader import state as states
 from lengthwise.loader.dealing import Dealer, Dealing
 from lengthwise.loader.distributed import Replica
 from lengthwise.loader.options import config_of
+from lengthwise.loader.progress import Iteration, Progress
 from lengthwise.loader.state import PlanIdentity, Position
 
 if TYPE_CHECKING:
@@ -26,31 +26,8 @@ if TYPE_CHECKING:
     from lengthwise.core.config import BatchingConfig
     from lengthwise.loader.options import BatchingOptions
 
-
-class Iteration:
-    """One pass over a sampler: where it began and what it has yielded.
-
-    Attributes:
-        begin: where in the run it began.
-        num_replicas: replicas it was dealt to.
-        num_steps: batches it yields, from its beginning to the end of the epoch.
-        num_yielded: batches it has yielded so far.
-    """
-
-    __slots__ = ("begin", "num_replicas", "num_steps", "num_yielded")
-
-    def __init__(self, begin: Position, num_replicas: int, num_steps: int) -> None:
-        """Nothing is yielded yet."""
-        self.begin = begin
-        self.num_replicas = num_replicas
-        self.num_steps = num_steps
-        self.num_yielded = 0
-
-    def position(self, num_taken: int) -> Position:
-        """Where the run stands after ``num_taken`` of its batches: at the end, a new epoch."""
-        if num_taken == self.num_steps:
-            return Position(self.begin.epoch + 1)
-        return self.begin.after(self.num_replicas, num_taken)
+RESTARTS_TO_WARN_AT = 2
+"""One restart may follow a look at the first batch."""
 
 
 class BucketBatchSampler(Sampler[list[int]]):
@@ -130,24 +107,15 @@ class BucketBatchSampler(Sampler[list[int]]):
         self._given = given
         self._dealer = Dealer(planner, replica, plan_ahead=plan_ahead)
         self._identity = PlanIdentity.of(planner)
-        self._begin = Position()
-        self._iteration: Iteration | None = None
-        self._live: weakref.ref[Iterator[list[int]]] | None = None
-        self._num_restarts = 0
+        self._progress = Progress()
 
     @classmethod
     def from_planner(
         cls, planner: Planner, rank: int | None = None, *, plan_ahead: bool = True
     ) -> BucketBatchSampler:
-        """A sampler of one of the planner's replicas; shares the planner's memory.
+        """A sampler of one of a planner's replicas (by default the one of torch.distributed).
 
-        Args:
-            planner: knows lengths, config and number of replicas.
-            rank: which replica; by default as torch.distributed says.
-            plan_ahead: as in the class.
-
-        Raises:
-            ConfigError: there is no such replica.
+        Shares the planner's memory.
         """
         sampler = cls.__new__(cls)
         replica = Replica.of(rank, planner.num_replicas)
@@ -164,7 +132,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         scan: bool = False,
         **options: Any,
     ) -> BucketBatchSampler:
-        """A sampler for a data set whose lengths are found by :func:`lengths_of`.
+        """A sampler for a data set whose lengths :func:`lengths_of` finds; see there.
 
         Args:
             dataset: what the loader will index.
@@ -172,16 +140,11 @@ class BucketBatchSampler(Sampler[list[int]]):
             length_fn: with ``scan``, the length of a sample.
             scan: allow reading every sample.
             **options: as for the class.
-
-        Raises:
-            ColumnError, DataError: no lengths to be had without reading every sample.
         """
         from lengthwise.loader.from_dataset import lengths_of
 
         lengths = lengths_of(dataset, column=column, length_fn=length_fn, scan=scan)
         return cls(lengths, **options)
-
-    # --- what it is -----------------------------------------------------------------------
 
     @property
     def planner(self) -> Planner:
@@ -218,23 +181,21 @@ class BucketBatchSampler(Sampler[list[int]]):
         """How many replicas there are."""
         return self._dealer_now().replica.num_replicas
 
-    # --- where it stands ------------------------------------------------------------------
-
     @property
     def epoch(self) -> int:
         """The epoch of the iteration that runs, else of the next one."""
-        return self._shown().epoch
+        return self._progress.shown.epoch
 
     @property
     def num_steps(self) -> int:
         """Batches of this replica in the whole epoch, also those before a resumed position."""
-        dealing, _ = self._dealer_now().at(self._shown())
+        dealing, _ = self._dealer_now().at(self._progress.shown)
         return dealing.num_before + dealing.num_steps
 
     @property
     def iteration(self) -> Iteration | None:
         """The latest iteration, until a state or another epoch is set."""
-        return self._iteration
+        return self._progress.iteration
 
     def __len__(self) -> int:
         """Batches that the running iteration yields in all; where none runs, the next one.
@@ -243,25 +204,11 @@ class BucketBatchSampler(Sampler[list[int]]):
         :attr:`num_steps` for the whole. An iteration runs as long as its iterator is in use, so
         that ``len(loader)`` does not change under a loop whose workers are ahead of it.
         """
-        if self._is_running() and self._iteration is not None:
-            return self._iteration.num_steps
-        dealing, first = self._dealer_now().at(self._upcoming())
+        running = self._progress.running
+        if running is not None:
+            return running.num_steps
+        dealing, first = self._dealer_now().at(self._progress.upcoming)
         return dealing.num_steps - first
-
-    def _is_running(self) -> bool:
-        return self._live is not None and self._live() is not None
-
-    def _shown(self) -> Position:
-        if self._is_running() and self._iteration is not None:
-            return self._iteration.begin
-        return self._upcoming()
-
-    def _upcoming(self) -> Position:
-        """Where the next iteration begins."""
-        done = self._iteration
-        if done is not None and done.num_yielded == done.num_steps:
-            return Position(done.begin.epoch + 1)
-        return self._begin
 
     def _dealer_now(self) -> Dealer:
         """The dealer; follows torch.distributed where no rank was given."""
@@ -270,10 +217,6 @@ class BucketBatchSampler(Sampler[list[int]]):
             if replica != self._dealer.replica:
                 self._dealer = self._dealer.with_replica(replica)
         return self._dealer
-
-    def _move_to(self, position: Position) -> None:
-        self._begin, self._iteration, self._live = position, None, None
-        self._num_restarts = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration.
@@ -287,26 +230,24 @@ class BucketBatchSampler(Sampler[list[int]]):
         Raises:
             ConfigError: not a whole number of at least 0.
         """
-        epoch = require_int("epoch", epoch, least=0)
-        upcoming = self._upcoming()
-        self._num_restarts = 0
-        if epoch != upcoming.epoch:
-            self._move_to(Position(epoch))
-        elif upcoming is not self._begin:
-            self._move_to(upcoming)
-
-    # --- iterating ------------------------------------------------------------------------
+        self._progress.set_epoch(require_int("epoch", epoch, least=0))
 
     def __iter__(self) -> Iterator[list[int]]:
         """This replica's batches from the current position to the end of the epoch."""
-        begin = self._upcoming()
-        self._watch_restarts(begin)
-        dealer = self._dealer_now()
+        begin, dealer = self._progress.upcoming, self._dealer_now()
         dealer.ahead.join()  # a loader may fork its workers next
         dealing, first = dealer.at(begin)
         iteration = Iteration(begin, dealer.replica.num_replicas, dealing.num_steps - first)
         iterator = self._yield(dealer, dealing, first, iteration)
-        self._begin, self._iteration, self._live = begin, iteration, weakref.ref(iterator)
+        self._progress.follow(iteration, iterator)
+        if self._progress.num_restarts == RESTARTS_TO_WARN_AT:
+            warnings.warn(
+                f"epoch {begin.epoch} begins for the third time after a loop that stopped early, "
+                f"each time with the same batches; call set_epoch(...) before each loop to go on "
+                f"to others",
+                LengthwiseWarning,
+                stacklevel=2,
+            )
         return iterator
 
     @staticmethod
@@ -319,22 +260,6 @@ class BucketBatchSampler(Sampler[list[int]]):
             for batch in batches:
                 iteration.num_yielded += 1
                 yield batch
-
-    def _watch_restarts(self, begin: Position) -> None:
-        last = self._iteration
-        if last is None or not 0 < last.num_yielded < last.num_steps:
-            return
-        self._num_restarts += 1
-        if self._num_restarts == 2:
-            warnings.warn(
-                f"epoch {begin.epoch} begins for the third time after a loop that stopped early, "
-                f"each time with the same batches; call set_epoch(...) before each loop to go on "
-                f"to others",
-                LengthwiseWarning,
-                stacklevel=3,
-            )
-
-    # --- state ----------------------------------------------------------------------------
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Where the run stands, as a small plain dict.
@@ -349,16 +274,8 @@ class BucketBatchSampler(Sampler[list[int]]):
         Raises:
             ConfigError: more was consumed than has been yielded.
         """
-        iteration, num_replicas = self._iteration, self._dealer.replica.num_replicas
-        num_yielded = 0 if iteration is None else iteration.num_yielded
-        taken = num_yielded if consumed is None else require_int("consumed", consumed, least=0)
-        if taken > num_yielded:
-            raise ConfigError(
-                f"consumed={taken:,}, but the latest iteration has yielded {num_yielded:,} batches "
-                f"(consumed counts from where that iteration began, not from the epoch's start)"
-            )
-        position = self._begin if iteration is None else iteration.position(taken)
-        return states.to_dict(position, num_replicas, self._identity)
+        position = self._progress.position(consumed)
+        return states.to_dict(position, self._dealer.replica.num_replicas, self._identity)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a saved state stands; the next iteration goes on from there.
@@ -376,33 +293,13 @@ class BucketBatchSampler(Sampler[list[int]]):
                 samples, as ``drop_last=True`` asks for.
         """
         position = states.from_dict(state_dict, self._identity)
-        self._move_to(self._checked(position))
-
-    def _checked(self, position: Position) -> Position:
-        """The position, or the next epoch's where nothing is left; works out its plan."""
-        dealer = self._dealer_now()
-        try:
-            dealing, first = dealer.at(position)
-        except PlanMismatchError:
-            raise
-        except PlanError as error:
-            raise PlanMismatchError(
-                f"the rest of epoch {position.epoch} cannot be dealt to "
-                f"{dealer.replica.num_replicas:,} replicas: {error} Resume on "
-                f"{position.done[-1].num_replicas:,} replicas, or do not load this state and call "
-                f"set_epoch({position.epoch + 1}) to begin the next epoch."
-            ) from error
+        dealing, first = self._dealer_now().resume_at(position)
         if dealing.num_dropped:
             warnings.warn(
-                f"dealing the rest of epoch {position.epoch} to {dealer.replica.num_replicas:,} "
-                f"replicas dropped {dealing.num_dropped:,} samples (drop_last=True)",
+                f"dealing the rest of epoch {position.epoch} to another number of replicas "
+                f"dropped {dealing.num_dropped:,} samples (drop_last=True)",
                 LengthwiseWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
-        return Position(position.epoch + 1) if first == dealing.num_steps else position
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what cannot be pickled; an iteration goes on where it stands."""
-        iteration = self._iteration
-        begin = self._begin if iteration is None else iteration.position(iteration.num_yielded)
-        return {**self.__dict__, "_begin": begin, "_iteration": None, "_live": None}
+        ended = first == dealing.num_steps
+        self._progress.move_to(Position(position.epoch + 1) if ended else position)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch.utils.data import Dataset
 
-    from lengthwise.loader.batch_sampler import Iteration
+    from lengthwise.loader.progress import Iteration
 
 Sample = TypeVar("Sample", covariant=True)  # noqa: PLC0105 - as torch's DataLoader has it
 

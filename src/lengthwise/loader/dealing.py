@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lengthwise.core.resharding import deal_rest
-from lengthwise.errors import PlanMismatchError
+from lengthwise.errors import PlanError, PlanMismatchError
 from lengthwise.loader.plan_ahead import PlanAhead
 
 if TYPE_CHECKING:
@@ -102,6 +102,24 @@ class Dealer:
                 f"{dealing.num_steps:,} steps on {self.replica.num_replicas:,} replicas"
             )
         return dealing, first
+
+    def resume_at(self, position: Position) -> tuple[Dealing, int]:
+        """As :meth:`at`, for a position that was saved, perhaps on another number of replicas.
+
+        Raises:
+            PlanMismatchError: nothing goes on at this position.
+        """
+        try:
+            return self.at(position)
+        except PlanError as error:
+            if isinstance(error, PlanMismatchError) or not position.done:
+                raise
+            raise PlanMismatchError(
+                f"the rest of epoch {position.epoch} cannot be dealt to "
+                f"{self.replica.num_replicas:,} replicas: {error} Or resume on "
+                f"{position.done[-1].num_replicas:,} replicas; or do not load this state and call "
+                f"set_epoch({position.epoch + 1}) to begin the next epoch."
+            ) from error
 
     def _deal(self, epoch: int, earlier: tuple[Segment, ...]) -> Dealing:
         if self._last is None or self._last[:2] != (epoch, earlier):
