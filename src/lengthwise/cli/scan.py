@@ -36,6 +36,16 @@ Histogram = Annotated[
         show_default=False,
     ),
 ]
+Budget = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        "-t",
+        min=1,
+        help="Warn about samples that would not fit a batch of this many tokens.",
+        show_default=False,
+    ),
+]
 FullHistogram = Annotated[
     bool,
     typer.Option("--with-histogram", help="Put the whole histogram into the JSON object, too."),
@@ -50,6 +60,7 @@ def command(
     output: Output = None,
     histogram: Histogram = None,
     with_histogram: FullHistogram = False,
+    max_tokens: Budget = None,
     threads: options.Threads = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -60,12 +71,16 @@ def command(
     read; a column of token lists is measured by its structure.
     """
     from lengthwise.cli.source import load_lengths
+    from lengthwise.core.limits import BatchLimits
     from lengthwise.lengths.histogram_file import save_histogram
     from lengthwise.lengths.lengths_file import check_target, save_lengths
 
     if output is not None:
         check_target(output)
-    scan = load_lengths(source, column, on_bad, tokenizer, quiet=quiet, threads=threads)
+    limits = None if max_tokens is None else BatchLimits(max_tokens)
+    scan = load_lengths(
+        source, column, on_bad, tokenizer, quiet=quiet, threads=threads, limits=limits
+    )
     if output is not None:
         save_lengths(scan, output)
         print_note(f"lengths written to {output}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from lengthwise.cli.output import print_warning, progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lengthwise.core.limits import BatchLimits
     from lengthwise.lengths.result import ScanResult
 
 LISTED_BAD_ROWS = 5
@@ -24,8 +26,11 @@ def load_lengths(
     *,
     quiet: bool = False,
     threads: int | None = None,
+    limits: BatchLimits | None = None,
 ) -> ScanResult:
     """Read the lengths of SOURCE with a progress bar; print what is odd on standard error.
+
+    With ``limits``, samples above the budget are odd, too.
 
     Returns:
         The scan: ``.lengths`` (int64, in source order), ``.histogram``, ``.warnings`` and so on.
@@ -34,6 +39,7 @@ def load_lengths(
         LengthwiseError: nothing to read, no such column, or a bad row; the app prints it.
     """
     from lengthwise.lengths.api import scan_lengths
+    from lengthwise.lengths.checks import warnings_for
 
     with progress("reading lengths", quiet=quiet) as report:
         scan = scan_lengths(
@@ -44,6 +50,9 @@ def load_lengths(
             threads=threads,
             progress=report,
         )
+    if limits is not None:
+        both = dict.fromkeys((*scan.warnings, *warnings_for(scan, limits)))
+        scan = replace(scan, warnings=tuple(both))
     for warning in scan.warnings:
         print_warning(warning)
     for bad in scan.first_bad[:LISTED_BAD_ROWS]:

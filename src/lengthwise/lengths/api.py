@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lengthwise.lengths.result import ScanResult
 
 ON_BAD = ("error", "skip")
+MOST_THREADS = 16
+"""Threads used by default at most: beyond that a disk, or Python itself, is the limit."""
 _NOT_READ = (
     "cannot read lengths from a {}; pass a path, a data set, a table, an array or a sequence"
 )
@@ -121,7 +123,7 @@ def scan_lengths(
 
         count_tokens = token_counter(tokenizer)
     options = ReadOptions(stop_at_bad=on_bad == "error", count_tokens=count_tokens)
-    threads = threads or os.cpu_count() or 1
+    threads = threads or min(os.cpu_count() or 1, MOST_THREADS)
     opened = _open(source, column, options, threads)
     scan = gather_parts(opened.parts, opened.column, threads, progress)
     return replace(scan, warnings=(*opened.warnings, *scan.warnings))

@@ -89,7 +89,9 @@ def is_path(item: object) -> bool:
         return True
     if not isinstance(item, str) or not item or len(item) > 4096 or "\n" in item or "\0" in item:
         return False
-    return format_name(item) is not None or Path(item).exists() or bool(_matches(item))
+    if format_name(item) is not None or _exists(Path(item)):
+        return True
+    return not re.search(r"\s", item) and bool(_matches(item))
 
 
 def expand(sources: Sequence[str]) -> list[str]:
@@ -108,10 +110,8 @@ def _expand_one(source: str) -> list[str]:
     if _URL.match(source):
         raise DataError(f"{source}: only local files are read; download the data first")
     path = Path(source).expanduser()
-    if path.is_dir():
-        return _directory_files(path)
-    if path.exists():
-        return [str(path)]
+    if _exists(path):
+        return _directory_files(path) if path.is_dir() else [str(path)]
     if _MAGIC.search(source):
         matches = _matches(str(path))
         if not matches:
@@ -127,8 +127,18 @@ def _matches(pattern: str) -> list[str]:
     if fixed is None:
         return []
     root = Path(*parts[:fixed])
-    found = root.glob(str(PurePath(*parts[fixed:])))
+    try:
+        found = list(root.glob(str(PurePath(*parts[fixed:]))))
+    except (ValueError, OSError):  # no glob, such as "2**3"
+        return []
     return sorted(str(path) for path in found if not _is_hidden(path.relative_to(root)))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # no path at all, such as a long text
+        return False
 
 
 def _directory_files(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from lengthwise.lengths.columns import LIST, NUMBER, OTHER, TEXT, Field
 from lengthwise.lengths.rows import NULL, Piece, Place, RowLengths, number_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from lengthwise.lengths.tokens import CountTokens
 
@@ -32,9 +33,10 @@ def kind_of(value: Any) -> str | None:
         return OTHER
     if isinstance(value, _NUMBERS):
         return NUMBER
-    if isinstance(value, (dict, bytes, bytearray, set, frozenset)) or not hasattr(value, "__len__"):
-        return OTHER
-    return OTHER if len(value) and isinstance(value[0], dict) else LIST
+    if isinstance(value, (list, tuple)):
+        return OTHER if value and isinstance(value[0], dict) else LIST
+    unordered = (Mapping, bytes, bytearray, set, frozenset)
+    return LIST if hasattr(value, "__len__") and not isinstance(value, unordered) else OTHER
 
 
 def describe(value: Any) -> str:
@@ -43,7 +45,7 @@ def describe(value: Any) -> str:
         inside = "records" if value and isinstance(value[0], dict) else "items"
         return f"a list of {len(value):,} {inside}"
     names = {TEXT: "text", NUMBER: "a number", LIST: "a list", None: "null"}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return "an object"
     return names.get(kind_of(value), f"a {type(value).__name__}")
 

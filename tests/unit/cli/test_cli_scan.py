@@ -144,3 +144,11 @@ def test_an_empty_source_is_reported_without_numbers(tmp_path):
     assert (result.exit_code, data["num_samples"], data["mean_length"]) == (0, 0, None)
     assert data["warnings"] == ["there are no samples"]
     assert _scan(tmp_path / "a.npy").stdout.startswith("0 rows")
+
+
+def test_samples_above_a_budget_are_warned_about_on_request(file):
+    result = _scan(file, "--max-tokens", "7", "--json")
+    (warning,) = json.loads(result.stdout)["warnings"]
+    assert warning.startswith("2 samples are longer than 7 tokens")
+    assert "(rows 2, 4)" in warning
+    assert result.stderr == f"warning: {warning}\n"

@@ -71,6 +71,8 @@ def test_a_directory_of_several_kinds_asks_for_a_glob(tmp_path):
         ("s3://bucket/a.parquet", "only local files are read"),
         ("https://example.org/a.jsonl", "only local files are read"),
         (["nowhere.csv"], "there is no file or directory 'nowhere.csv'"),
+        ("2**3", r"no file matches '2\*\*3'"),
+        ("x" * 5_000, "there is no file or directory 'xxx"),
     ],
 )
 def test_a_source_that_is_not_there_is_named(source, message):

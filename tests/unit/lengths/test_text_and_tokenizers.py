@@ -58,6 +58,12 @@ def test_a_tokenizers_object_and_its_file_and_folder_agree(tokenizer, tmp_path):
         assert read_lengths(TEXTS, tokenizer=given).tolist() == COUNTS
 
 
+@pytest.mark.parametrize("text", ["what is 2**3 or a*b", "2**3", "[x]", "w " * 150, "w/" * 3_000])
+def test_a_text_that_looks_a_little_like_a_path_is_a_text(text):
+    """Too long for a file name, or with the signs of a glob: still the words of a sample."""
+    assert read_lengths([text, "a b"], tokenizer=str.split).tolist() == [len(text.split()), 2]
+
+
 def test_special_tokens_count_and_truncation_and_padding_do_not(tokenizer, tmp_path):
     """A tokenizer that truncates would report its limit as the length of every long text."""
     tokenizer.post_processor = processors.TemplateProcessing(
