@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from lengthwise.core.bucketing import (
     Bucketing,
@@ -15,10 +14,9 @@ from lengthwise.core.bucketing import (
     without_empty_buckets,
 )
 from lengthwise.core.cost import resolve_objective
-from lengthwise.core.expectation import expect_buckets
+from lengthwise.core.expectation import Evaluator
 from lengthwise.core.limits import require_int
 from lengthwise.core.programme import CEILING_EDGES, GRID_EDGES, Found, Problem
-from lengthwise.core.support import build_support
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,10 +66,16 @@ def evaluate_boundaries(
         OversizeError: a sample fits no batch; apply the ``oversize`` policy first.
     """
     name, model = resolve_objective(objective)
-    build_support(hist, limits)  # refuses no samples, and samples that fit no batch
+    evaluator = Evaluator.build(hist, limits, model, ceiling=pad_to_boundary)
     edges = validate_boundaries(boundaries, hist.shortest, hist.longest)
+    return evaluate_prepared(evaluator, edges, name)
+
+
+def evaluate_prepared(evaluator: Evaluator, edges: tuple[int, ...], name: str) -> Bucketing:
+    """Evaluate valid boundaries on a prepared histogram; ``name`` is the objective's."""
+    hist, limits = evaluator.histogram, evaluator.limits
     edges, notes = without_empty_buckets(edges, hist)
-    expected, how = expect_buckets(hist, limits, edges, model, ceiling=pad_to_boundary)
+    expected, how = evaluator.expect(edges)
     buckets = []
     for lo, hi, (num_batches, padded, _) in zip(edges, edges[1:], expected, strict=False):
         part = hist.between(lo, hi)
@@ -135,12 +139,11 @@ def optimize_boundaries(
         OversizeError: a sample fits no batch; apply the ``oversize`` policy first.
     """
     number = require_int("num_buckets", num_buckets, least=1)
-    _, model = resolve_objective(objective)
+    name, model = resolve_objective(objective)
     problem = Problem.build(hist, limits, model, ceiling=pad_to_boundary)
     found, report = search(problem, [number])[number]
-    return describe(
-        hist, limits, found, report, number, objective=objective, ceiling=pad_to_boundary
-    )
+    evaluator = Evaluator.build(hist, limits, model, ceiling=pad_to_boundary)
+    return describe(evaluate_prepared(evaluator, found.edges, name), report, number, evaluator)
 
 
 def search(problem: Problem, numbers: list[int]) -> dict[int, tuple[Found, SearchReport]]:
@@ -166,29 +169,16 @@ def search(problem: Problem, numbers: list[int]) -> dict[int, tuple[Found, Searc
 
 
 def describe(
-    hist: LengthHistogram,
-    limits: BatchLimits,
-    found: Found,
-    report: SearchReport,
-    wanted: int,
-    *,
-    objective: Objective,
-    ceiling: bool,
+    result: Bucketing, report: SearchReport, wanted: int, evaluator: Evaluator
 ) -> Bucketing:
-    """Evaluate found edges exactly, and note where they are fewer than wanted."""
-    result = evaluate_boundaries(
-        hist, limits, found.edges, objective=objective, pad_to_boundary=ceiling
-    )
+    """Add to evaluated boundaries how they were found, and why they are fewer than wanted."""
     notes = result.notes
     if result.num_buckets < wanted:
-        distinct = int(np.unique(limits.padded_lengths(hist.lengths)).size)
+        distinct = len(evaluator.support)
         why = (
             f"there are only {distinct:,} distinct padded lengths"
-            if distinct < wanted
+            if distinct == result.num_buckets
             else "more would not lower the expected cost"
         )
         notes = (*notes, f"{result.num_buckets} buckets instead of {wanted}: {why}")
-    return Bucketing(
-        **{name: getattr(result, name) for name in Bucketing.__slots__ if name != "notes"}
-        | {"search": report, "notes": notes}
-    )
+    return replace(result, search=report, notes=notes)

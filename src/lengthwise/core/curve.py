@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.core.boundaries import describe, search
+from lengthwise.core.boundaries import describe, evaluate_prepared, search
 from lengthwise.core.cost import resolve_objective
+from lengthwise.core.expectation import Evaluator
 from lengthwise.core.limits import require_int
 from lengthwise.core.programme import Problem
 
@@ -89,22 +90,18 @@ def optimize_curve(
         OversizeError: a sample fits no batch; apply the ``oversize`` policy first.
     """
     most = require_int("max_buckets", max_buckets, least=1)
-    _, model = resolve_objective(objective)
+    name, model = resolve_objective(objective)
     problem = Problem.build(hist, limits, model, ceiling=pad_to_boundary)
+    evaluator = Evaluator.build(hist, limits, model, ceiling=pad_to_boundary)
     found = search(problem, list(range(1, most + 1)))
-    known: dict[tuple[int, ...], Bucketing] = {}
-    bucketings = []
-    best = found[1]
+    bucketings: list[Bucketing] = []
+    best, report = found[1]
+    bucketing = evaluate_prepared(evaluator, best.edges, name)
     for number in range(1, most + 1):
-        if found[number][0].cost < best[0].cost:
-            best = found[number]
-        bucketing = known.get(best[0].edges)
-        if bucketing is None or bucketing.num_buckets < number:
-            bucketing = describe(
-                hist, limits, *best, number, objective=objective, ceiling=pad_to_boundary
-            )
-            known[best[0].edges] = bucketing
-        bucketings.append(bucketing)
+        if found[number][0].cost < best.cost:
+            best, report = found[number]
+            bucketing = evaluate_prepared(evaluator, best.edges, name)
+        bucketings.append(describe(bucketing, report, number, evaluator))
     number, reason = _recommend(bucketings)
     return Curve(tuple(bucketings), number, reason)
 

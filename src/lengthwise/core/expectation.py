@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,61 +15,103 @@ if TYPE_CHECKING:
     from lengthwise.core.cost import CostModel
     from lengthwise.core.histogram import LengthHistogram
     from lengthwise.core.limits import BatchLimits, Int64Array
+    from lengthwise.core.support import CostTable, Support
 
     Expected = tuple[float, float, float]
 
-EVALUATION_WORK = 1_000_000
+EVALUATION_WORK = 100_000
 """Samples times sizes up to which a bucket is followed sample by sample."""
 _SIMULATED_SAMPLES = 1 << 20
 _MOST_EPOCHS = 64
 _LEAST_EPOCHS = 4
 
 
-def expect_buckets(
-    histogram: LengthHistogram,
-    limits: BatchLimits,
-    boundaries: tuple[int, ...],
-    model: CostModel,
-    *,
-    ceiling: bool,
-) -> tuple[list[Expected], tuple[str, ...]]:
-    """Expected batches, padded tokens and cost of every bucket, and notes on how.
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluator:
+    """A histogram prepared once, to evaluate any boundaries on it.
 
-    Args:
-        histogram: lengths and counts; every bucket has samples, every sample fits a batch.
+    Attributes:
+        histogram: lengths and counts; every sample fits a batch.
         limits: the batch limits.
-        boundaries: K + 1 rising integers.
-        model: the cost model.
-        ceiling: pad batches to their bucket's longest.
+        model: what the cost is.
+        ceiling: whether batches are padded to their bucket's longest.
+        support: the points of the whole histogram.
+        tables: padded tokens and cost of every legal batch over these points; None where the
+            points are too many and are put together anew for given boundaries.
     """
-    parts = [histogram.between(lo, hi) for lo, hi in pairwise(boundaries)]
-    if limits.batch_size_multiple_of > 1 and not ceiling:
-        expected, epochs = _simulate(parts, limits, model)
-        note = (
-            f"figures are the mean of {epochs} simulated epochs: batch_size_multiple_of has no "
-            f"exact expectation"
-        )
-        return expected, (note,)
-    return [_expect(part, limits, model, ceiling=ceiling) for part in parts], ()
+
+    histogram: LengthHistogram
+    limits: BatchLimits
+    model: CostModel
+    ceiling: bool
+    support: Support
+    tables: tuple[CostTable, CostTable] | None
+
+    @classmethod
+    def build(
+        cls, histogram: LengthHistogram, limits: BatchLimits, model: CostModel, *, ceiling: bool
+    ) -> Evaluator:
+        """Prepare a histogram.
+
+        Raises:
+            DataError: there are no samples.
+            OversizeError: a sample fits no batch.
+        """
+        support = build_support(histogram, limits)
+        tables = None
+        if len(support) <= MOST_POINTS:
+            tables = _tables(support, limits, model)
+        return cls(histogram, limits, model, ceiling, support, tables)
+
+    def expect(self, boundaries: tuple[int, ...]) -> tuple[list[Expected], tuple[str, ...]]:
+        """Expected batches, padded tokens and cost of every bucket, and notes on how.
+
+        Args:
+            boundaries: K + 1 rising integers; every bucket holds samples.
+        """
+        if self.limits.batch_size_multiple_of > 1 and not self.ceiling:
+            parts = [self.histogram.between(lo, hi) for lo, hi in pairwise(boundaries)]
+            expected, epochs = _simulate(parts, self.limits, self.model)
+            note = (
+                f"figures are the mean of {epochs} simulated epochs: batch_size_multiple_of has "
+                f"no exact expectation"
+            )
+            return expected, (note,)
+        cuts = np.searchsorted(self.support.tops, np.asarray(boundaries, np.int64))
+        lengths = np.searchsorted(self.histogram.lengths, np.asarray(boundaries, np.int64))
+        below = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.histogram.counts)])[lengths]
+        if not np.array_equal(self.support.cum[cuts], below):  # an edge inside a padded length
+            parts = [self.histogram.between(lo, hi) for lo, hi in pairwise(boundaries)]
+            return [self._expect_apart(part) for part in parts], ()
+        support, tables = self.support, self.tables
+        if tables is None:
+            support, cuts = coarsen(support, self.limits, cuts, MOST_POINTS, top=self.ceiling)
+            tables = _tables(support, self.limits, self.model)
+        return [self._bucket(int(a), int(b), tables) for a, b in pairwise(cuts)], ()
+
+    def _expect_apart(self, part: LengthHistogram) -> Expected:
+        support = build_support(part, self.limits)
+        whole = np.array([0, len(support)])
+        support, _ = coarsen(support, self.limits, whole, MOST_POINTS, top=self.ceiling)
+        return self._bucket(0, len(support), _tables(support, self.limits, self.model))
+
+    def _bucket(self, a: int, b: int, tables: tuple[CostTable, CostTable]) -> Expected:
+        from lengthwise.core.kernels.expectation import CEILING, bucket_cost
+
+        work = CEILING if self.ceiling else EVALUATION_WORK
+        batches, padded = bucket_cost(a, b, tables[0], work)
+        if isinstance(self.model, PaddedTokens):
+            return batches, padded, padded
+        if isinstance(self.model, Steps):
+            return batches, padded, batches
+        return batches, padded, bucket_cost(a, b, tables[1], work)[1]
 
 
-def _expect(
-    part: LengthHistogram, limits: BatchLimits, model: CostModel, *, ceiling: bool
-) -> Expected:
-    from lengthwise.core.kernels.expectation import CEILING, bucket_cost
-
-    support = build_support(part, limits)
-    end = np.array([0, len(support)])
-    support, _ = coarsen(support, limits, end, MOST_POINTS, top=ceiling)
-    work = CEILING if ceiling else EVALUATION_WORK
-    table = build_table(support, limits, PaddedTokens())
-    batches, padded = bucket_cost(0, len(support), table, work)
-    if isinstance(model, PaddedTokens):
-        return batches, padded, padded
-    if isinstance(model, Steps):
-        return batches, padded, batches
-    table = build_table(support, limits, model)
-    return batches, padded, bucket_cost(0, len(support), table, work)[1]
+def _tables(support: Support, limits: BatchLimits, model: CostModel) -> tuple[CostTable, CostTable]:
+    padding = build_table(support, limits, PaddedTokens())
+    if isinstance(model, (PaddedTokens, Steps)):
+        return padding, padding
+    return padding, build_table(support, limits, model)
 
 
 def _simulate(

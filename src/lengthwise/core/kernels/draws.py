@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from lengthwise.core.support import CostTable, Float64Array
 
 NEGLIGIBLE = 1e-17
-EXACT_BELOW = 64
-"""Up to this many batches, draws without replacement are multiplied out one by one."""
+_EXACT_FACTORS = 64
+_BLOCKS = 8
+"""A product of more than 64 factors is taken in 8 blocks, each its middle factor to a power. Of a
+bucket of two batches or more, that changes a chance by less than 0.1 %."""
 
 
 @kernel
@@ -37,26 +39,50 @@ def power(base: float, exponent: int) -> float:
 
 
 @kernel
-def stay_chance(c: int, total: int, n: int) -> float:
-    """Chance that ``n - 1`` more draws are among ``c`` of ``total``, when the first one was."""
-    if c < n:
+def grow_chance(c: int, total: int, n: int, larger: int) -> float:
+    """Chance that a batch of ``n`` below a threshold grows to ``larger`` below it."""
+    if c < larger:
         return 0.0
-    if total > EXACT_BELOW * n:  # the middle factor stands for all; off by about n**3 / 24 c**2
-        half = 0.5 * n
-        return power((c - half) / (total - half), n - 1)
+    length = 1 if larger - n <= _EXACT_FACTORS else -(-(larger - n) // _BLOCKS)
     result = 1.0
-    for drawn in range(1, n):
-        result *= (c - drawn) / (total - drawn)
+    for drawn in range(n, larger, length):
+        size = min(length, larger - drawn)
+        middle = drawn + 0.5 * (size - 1)
+        result *= power((c - middle) / (total - middle), size)
     return result
 
 
 @kernel
-def grow_chance(c: int, total: int, n: int, larger: int) -> float:
-    """Chance that a batch of ``n`` below a threshold grows to ``larger`` below it."""
-    result = 1.0
-    for drawn in range(n, larger):
-        result *= max(0.0, (c - drawn) / (total - drawn))
-    return result
+def stay_chance(c: int, total: int, n: int) -> float:
+    """Chance that ``n - 1`` more draws are among ``c`` of ``total``, when the first one was."""
+    if c < n:
+        return 0.0
+    if c == total:
+        return 1.0
+    if total > _EXACT_FACTORS * n:  # one block; off by about n**3 / 24 c**2
+        half = 0.5 * n
+        return power((c - half) / (total - half), n - 1)
+    if total - c < min(n, _BLOCKS):  # fewer factors: none of the others is drawn
+        result = total / c
+        for other in range(total - c):
+            result *= (total - n - other) / (total - other)
+        return result
+    return grow_chance(c, total, 1, n)
+
+
+@kernel
+def grow_all(
+    chance: Float64Array, low: int, high: int, n: int, larger: int, below: Float64Array
+) -> None:
+    """Multiply ``chance[low:high]`` by the chance that a batch of ``n`` grows to ``larger``."""
+    total = below[-1]
+    if larger == n + 1:
+        scale = 1.0 / (total - n)
+        for p in range(low, high):
+            chance[p] *= max(0.0, (below[p] - n) * scale)
+        return
+    for p in range(low, high):
+        chance[p] *= grow_chance(int(below[p]), int(total), n, larger)
 
 
 @kernel
@@ -118,11 +144,18 @@ def expected_cost(
     """Cost of a batch of ``sizes[j]`` samples, the first of which follows ``law`` (cumulative)."""
     total = int(below[-1])
     row = table.rows[j] + a
-    result, before = 0.0, 0.0
-    for p in range(below.size):
-        now = law[p] * stay_chance(int(below[p]), total, table.sizes[j])
+    result = 0.0
+    p = below.size - 1
+    now = law[p]
+    while p >= 0:
+        before = 0.0
+        if p > 0:
+            before = law[p - 1] * stay_chance(int(below[p - 1]), total, table.sizes[j])
+        if before < NEGLIGIBLE:  # and so are all shorter ones
+            return float(result + table.costs[row + p] * now)
         result += table.costs[row + p] * (now - before)
-        before = now
+        now = before
+        p -= 1
     return result
 
 

@@ -19,6 +19,7 @@ from lengthwise.core.kernels import kernel
 from lengthwise.core.kernels.draws import (
     NEGLIGIBLE,
     expected_cost,
+    grow_all,
     samples_up_to,
     stay_chance,
     thresholds,
@@ -132,10 +133,14 @@ def stationary_cost(
     below = samples_up_to(a, b, table)
     law = first_law(a, first, share, reach, below, table)
     sums = np.zeros(b - a)
-    chance = np.empty(b - a)
-    for p in range(b - a):
-        chance[p] = law[p] * stay_chance(int(below[p]), total, sizes[first])
-    lowest = 0
+    chance = np.zeros(b - a)
+    lowest = b - a
+    while lowest > 0:
+        here = law[lowest - 1] * stay_chance(int(below[lowest - 1]), total, sizes[first])
+        if here < NEGLIGIBLE:
+            break
+        lowest -= 1
+        chance[lowest] = here
     for i in range(number):
         j = first + i
         end, inner, going = min(fits[j], b) - a, 0, 0.0
@@ -154,8 +159,5 @@ def stationary_cost(
         _add_endings(row, chance, lowest, inner, ending - going, sums)
         _add_endings(row, chance, split - 1, end, ending, sums)
         if i + 1 < number:
-            for drawn in range(sizes[j], sizes[j + 1]):
-                scale = 1.0 / (total - drawn)
-                for p in range(lowest, inner):
-                    chance[p] *= max(0.0, (below[p] - drawn) * scale)
+            grow_all(chance, lowest, inner, sizes[j], sizes[j + 1], below)
     return starts, sums.sum() + _partial_batches(a, first, law, below, table) / mean

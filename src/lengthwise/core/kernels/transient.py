@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lengthwise.core.kernels import kernel
-from lengthwise.core.kernels.draws import samples_up_to, thresholds
+from lengthwise.core.kernels.draws import grow_all, samples_up_to, thresholds
 
 if TYPE_CHECKING:
     from lengthwise.core.support import CostTable, Float64Array
@@ -129,8 +129,6 @@ def transient_cost(
                 inner_before = inner_now
             cost += table.costs[table.rows[j] + a + p] * ending
         if larger:
-            for drawn in range(sizes[j], sizes[j + 1]):
-                for p in range(inner):
-                    chance[p] *= max(0.0, (below[p] - drawn) / (total - drawn))
+            grow_all(chance, 0, inner, sizes[j], sizes[j + 1], below)
             law[:] = inner_law
     return starts, cost
