@@ -218,17 +218,13 @@ class PadCollator:
 def _planned_tops(planner: Planner) -> tuple[int, ...] | None:
     """Boundaries whose tops are the longest planned sample of each bucket.
 
-    A bucket with a sample above the budget has no common length, so it gets no boundary.
+    A sample above the budget lies above them all; as the plan does, it is padded to its own length.
     """
     edges = np.asarray(planner.config.boundaries)
-    most = planner.config.limits.longest_allowed
-    lengths = planner.lengths
-    if planner.config.oversize == "drop":
-        lengths = lengths[lengths <= most]
+    lengths = planner.lengths[planner.lengths <= planner.config.limits.longest_allowed]
     buckets = np.searchsorted(edges, lengths, side="right")
     tops = [int(lengths[buckets == bucket].max()) for bucket in np.unique(buckets)]
-    fitting = tuple(top + 1 for top in tops if top <= most)
-    return (0, *fitting) if fitting else None
+    return (0, *(top + 1 for top in tops)) if tops else None
 
 
 def _checked_pad_to(pad_to: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
