@@ -62,7 +62,7 @@ constraints:  ## write constraints.txt anew from the newest versions that fit py
 	$(OUT)/constraints-venv/bin/python -m pip install --quiet --upgrade pip
 	$(OUT)/constraints-venv/bin/python -m pip install --quiet '.[all]' --group dev
 	grep '^#' constraints.txt > $(OUT)/constraints.txt
-	$(OUT)/constraints-venv/bin/python -m pip freeze --all --exclude lengthwise --exclude setuptools >> $(OUT)/constraints.txt
+	$(OUT)/constraints-venv/bin/python -m pip freeze --all --exclude lengthwise --exclude setuptools | sed 's/+cpu$$//' >> $(OUT)/constraints.txt
 	mv $(OUT)/constraints.txt constraints.txt
 	rm -rf $(OUT)/constraints-venv
 
