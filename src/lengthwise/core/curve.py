@@ -51,12 +51,16 @@ class Curve:
         return self[self.recommended]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: ``recommended``, ``reason``, and ``curve`` with one entry a number."""
+        """Plain values: ``recommended``, ``reason``, and ``curve``.
+
+        The curve has one entry for each number of buckets ``wanted``, with the keys of
+        :class:`~lengthwise.core.bucketing.Bucketing` and its own ``num_buckets``.
+        """
         return {
             "recommended": self.recommended,
             "reason": self.reason,
             "curve": [
-                {"num_buckets": number, **bucketing.to_dict()}
+                {"wanted": number, "num_buckets": bucketing.num_buckets, **bucketing.to_dict()}
                 for number, bucketing in enumerate(self.bucketings, start=1)
             ],
         }
