@@ -254,12 +254,14 @@ class BucketBatchSampler(Sampler[list[int]]):
     def _yield(
         dealer: Dealer, dealing: Dealing, first: int, iteration: Iteration
     ) -> Iterator[list[int]]:
-        for batches in dealing.chunks(first):
+        for samples, edges in dealing.chunks(first):
             if not iteration.num_yielded:
                 dealer.ahead.start(iteration.begin.epoch + 1)
-            for batch in batches:
+            start = 0
+            for stop in edges[1:]:
                 iteration.num_yielded += 1
-                yield batch
+                yield samples[start:stop]
+                start = stop
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Where the run stands, as a small plain dict.

@@ -1,9 +1,8 @@
-"""From a position in a run to one replica's batches, as lists, many at a time."""
+"""From a position in a run to one replica's batches, many at a time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +34,7 @@ class Dealing:
         source: the batches of all replicas; step ``s`` of replica ``r`` is batch
             ``s * num_replicas + r``.
         replica: whose share.
-        batches_per_chunk: batches turned into lists at once.
+        batches_per_chunk: batches whose samples are turned into Python integers at once.
         num_before: steps of the epoch that were done before these.
         num_dropped: samples that dealing the rest of an epoch anew had to drop.
     """
@@ -51,17 +50,18 @@ class Dealing:
         """Batches of this replica."""
         return len(self.source) // self.replica.num_replicas
 
-    def chunks(self, first: int) -> Iterator[list[list[int]]]:
-        """Sample indices of the batches from step ``first`` on, some thousand samples at a time."""
-        for start in range(first, self.num_steps, self.batches_per_chunk):
-            yield self._lists(start, min(start + self.batches_per_chunk, self.num_steps))
+    def chunks(self, first: int) -> Iterator[tuple[list[int], list[int]]]:
+        """The batches from step ``first`` on, some thousand samples at a time.
 
-    def _lists(self, first: int, last: int) -> list[list[int]]:
-        steps = np.arange(first, last, dtype=np.int64)
-        places = steps * self.replica.num_replicas + self.replica.rank
-        samples, edges = self.source.gather(places)
-        flat: list[int] = samples.tolist()
-        return [flat[start:stop] for start, stop in pairwise(edges.tolist())]
+        Yields:
+            Samples, and edges: batch i of the chunk is ``samples[edges[i] : edges[i + 1]]``.
+        """
+        replica = self.replica
+        for start in range(first, self.num_steps, self.batches_per_chunk):
+            stop = min(start + self.batches_per_chunk, self.num_steps)
+            steps = np.arange(start, stop, dtype=np.int64)
+            samples, edges = self.source.gather(steps * replica.num_replicas + replica.rank)
+            yield samples.tolist(), edges.tolist()
 
 
 class Dealer:
