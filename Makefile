@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 OUT := out
 
 # One thread a process in numerical libraries: pytest runs one process a core.
@@ -17,42 +18,47 @@ PYTEST := $(BIN)/python -m pytest -n 2
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
 
-install: $(STAMP)  ## make .venv/ with the package, its extras and the development tools
+install: $(DEV)  ## make .venv/ with the package, its extras and the development tools
 
-# The stamp is written last, so an interrupted installation is done again. pip is brought up to
+# The stamps are written last, so an interrupted installation is done again. pip is brought up to
 # the pinned version first: --group needs 25.1 or later.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else "lengthwise needs Python 3.11 to 3.13, $(PYTHON) is %d.%d; try: make PYTHON=python3.12" % v)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[all]' --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[all]'
+	@touch $@
+
+# The development tools apart, since the loader's tests bring PyTorch: `run` does without.
+$(DEV): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev
 	@touch $@
 
 run: $(STAMP)  ## the main job: scan, optimise, compare and plan a real corpus; writes out/report.html
 	$(BIN)/python examples/main_job.py --output-dir $(OUT)
 
-test: $(STAMP)  ## the tests, without those marked slow
+test: $(DEV)  ## the tests, without those marked slow
 	$(PYTEST) -m 'not slow'
 
-test-slow: $(STAMP)  ## only the tests marked slow
+test-slow: $(DEV)  ## only the tests marked slow
 	$(PYTEST) -m slow
 
-test-all: $(STAMP)  ## all tests
+test-all: $(DEV)  ## all tests
 	$(PYTEST)
 
-lint: $(STAMP)  ## ruff's rules and format, mypy in strict mode on src/
+lint: $(DEV)  ## ruff's rules and format, mypy in strict mode on src/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(STAMP)  ## let ruff format and fix what it can
+format: $(DEV)  ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## the benchmarks; prints machine, versions and ratios
+bench: $(DEV)  ## the benchmarks; prints machine, versions and ratios
 	$(BIN)/python benchmarks/run.py
 
-build: $(STAMP)  ## wheel and source archive in dist/
+build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build --no-isolation
 
 # Resolves the newest versions afresh in a throwaway environment and writes them down.
@@ -66,7 +72,7 @@ constraints:  ## write constraints.txt anew from the newest versions that fit py
 	mv $(OUT)/constraints.txt constraints.txt
 	rm -rf $(OUT)/constraints-venv
 
-tree: $(STAMP)  ## write the README's file tree anew from the docstrings
+tree: $(DEV)  ## write the README's file tree anew from the docstrings
 	$(BIN)/python docs/file_tree.py
 
 clean:  ## remove .venv/, out/, dist/ and the tools' caches
