@@ -118,8 +118,11 @@ def read_plan(path: str | Path) -> SavedPlan:
         DataError: the file is no plan.
         PlanMismatchError: it follows another version of the planning rules.
     """
-    _, parquet = _pyarrow()
-    file = parquet.ParquetFile(str(path))
+    pa, parquet = _pyarrow()
+    try:
+        file = parquet.ParquetFile(str(path))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path} is not a Parquet file, so it holds no plan: {error}") from None
     raw = (file.schema_arrow.metadata or {}).get(_KEY)
     if raw is None:
         raise DataError(f"{path} is a Parquet file, but not a plan (no lengthwise metadata)")
