@@ -68,7 +68,7 @@ def test_the_default_pads_less_than_windows_and_mixes_no_less():
 
 @pytest.mark.parametrize("every", [100, 200, 400])
 def test_in_small_data_the_default_mixes_first_and_an_explicit_target_is_kept(every):
-    """Some thousand samples cannot have both. The limit is an estimate: half as much again passes."""
+    """Some thousand samples cannot have both. The limit is an estimate: 1.5 times it passes."""
     lengths = run_lengths(every)
     default, repeats = two_epochs(lengths)
     assert repeats <= 1.5 * MOST_REPEATS
