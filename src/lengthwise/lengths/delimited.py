@@ -16,7 +16,7 @@ from lengthwise.lengths.columns import NUMBER, OTHER, TEXT, Field, check_column
 from lengthwise.lengths.compressed import open_bytes
 from lengthwise.lengths.histogram_file import CSV_HEADER, histogram_part
 from lengthwise.lengths.rows import Part, Piece, Place
-from lengthwise.lengths.values import ValueLengths
+from lengthwise.lengths.values import ValueLengths, usual_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,18 +98,17 @@ def _number(cell: str) -> int | float | str | None:
     if _WHOLE.fullmatch(cell):
         return int(cell) if len(cell) < 25 else float(cell)
     try:
-        return float(cell)
+        return cell if "_" in cell else float(cell)  # Python reads 1_000 as a number
     except ValueError:
         return cell
 
 
 def _field(name: str, cells: list[str]) -> Field:
     values = [_number(cell) for cell in cells]
-    if any(isinstance(value, str) for value in values):
-        return Field(name, TEXT, "text")
-    if all(value is None for value in values):
+    kind = usual_kind(values)
+    if kind is None:
         return Field(name, OTHER if values else NUMBER, "empty cells" if values else "numbers")
-    return Field(name, NUMBER, "numbers")
+    return Field(name, kind, "text" if kind == TEXT else "numbers")
 
 
 @contextmanager

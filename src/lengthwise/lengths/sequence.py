@@ -11,7 +11,7 @@ import numpy as np
 from lengthwise.errors import ColumnError, DataError
 from lengthwise.lengths.columns import NUMBER, OTHER, TEXT, choose_column
 from lengthwise.lengths.rows import Part, Piece, Place, check_numbers
-from lengthwise.lengths.values import ValueLengths, describe, fields_of, kind_of
+from lengthwise.lengths.values import ValueLengths, describe, fields_of, kind_of, usual_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,8 +81,7 @@ def _first_item(rows: Sequence[Any]) -> Any:
 
 
 def _kind(sample: list[Any], options: ReadOptions) -> str:
-    kinds = [kind for row in sample if (kind := kind_of(row)) is not None]
-    kind = kinds[0] if kinds else NUMBER
+    kind = usual_kind(sample) or NUMBER
     if kind == TEXT and options.count_tokens is None:
         raise ColumnError(
             "the rows are text, and characters are not tokens; pass a tokenizer (tokenizer=...)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -50,17 +51,29 @@ def describe(value: Any) -> str:
     return names.get(kind_of(value), f"a {type(value).__name__}")
 
 
+def usual_kind(values: Iterable[Any]) -> str | None:
+    """The kind most of the values have; of equally many, the one seen first; None for none.
+
+    The first rows may be the bad ones, so the first value alone does not decide.
+    """
+    kinds = Counter(kind for value in values if (kind := kind_of(value)) is not None)
+    return kinds.most_common(1)[0][0] if kinds else None
+
+
 def fields_of(records: Iterable[Mapping[str, Any]]) -> list[Field]:
-    """The columns of some records; a column's kind is that of its first value that is not null."""
-    found: dict[str, Any] = {}
+    """The columns of some records; a column's kind is the usual one of its values."""
+    columns: dict[str, list[Any]] = {}
     for record in records:
         for name, value in record.items():
-            if found.get(name) is None:
-                found[name] = value
-    return [
-        Field(name, kind_of(value) or OTHER, "only null" if value is None else describe(value))
-        for name, value in found.items()
-    ]
+            columns.setdefault(name, []).append(value)
+    return [_field_of(name, values) for name, values in columns.items()]
+
+
+def _field_of(name: str, values: list[Any]) -> Field:
+    kind = usual_kind(values)
+    if kind is None:
+        return Field(name, OTHER, "only null")
+    return Field(name, kind, describe(next(value for value in values if kind_of(value) == kind)))
 
 
 class ValueLengths:
