@@ -1,7 +1,7 @@
 """Finding the best edges: a grid, an exact programme on it, and a local search to single tokens.
 
-The programme compares every set of at most K buckets whose edges lie on the grid, at the exact
-expected cost (:mod:`lengthwise.core.support` says when lengths are put together). The local search
+The programme compares every set of at most K buckets whose edges lie on the grid, at the expected
+cost (where there are thousands of lengths, with neighbours put together). The local search
 then moves single edges until no move of one token lowers the cost. A second run on a grid of half
 the spacing shows what a finer grid still wins; the better of the two is returned.
 """
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 GRID_EDGES = 128
 """Edges of the first grid; the second has twice as many."""
 GRID_POINTS = 512
-"""Distinct lengths that the cost table of a grid tells apart, about."""
+"""Distinct lengths that the cost table of a grid tells apart, about. Costs are off by up to a tenth
+of a percent there; the local search tells them all apart again."""
 REFINE_POINTS = 1 << 13
 """Distinct lengths that the local search tells apart; all of them, in most data."""
 CEILING_EDGES = 2048

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Float64Array = npt.NDArray[np.float64]
 
 MOST_POINTS = 1 << 14
-"""Above this many distinct lengths, neighbours are put together; padded tokens change by < 1e-6."""
+"""Above this many distinct lengths, neighbours are put together; padded tokens change by < 1e-5."""
 _EVERY_SIZE = 1 << 12
 """Batch sizes above this are told apart to one in this many: a larger batch counts as the next
-smaller of them, which adds less than 0.03 % to the batches."""
+smaller of them, which adds less than 0.05 % to the batches."""
 _MOST_COSTS = 1 << 25
 _CHUNK = 1 << 20
 
