@@ -12,6 +12,7 @@ import json
 import time
 from pathlib import Path
 
+import collating
 import frontier
 import import_time
 import optimiser
@@ -28,6 +29,7 @@ PARTS = {
     "ordering": ordering.measure,
     "frontier": frontier.measure,
     "scanning": scanning.measure,
+    "collating": collating.measure,
     "import_time": import_time.measure,
 }
 

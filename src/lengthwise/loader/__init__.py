@@ -2,5 +2,19 @@
 
 from lengthwise.loader.batch_sampler import BucketBatchSampler
 from lengthwise.loader.data_loader import ResumableDataLoader
+from lengthwise.loader.loss import StepLoss, TokenWeightedLoss, count_tokens, token_weighted_loss
+from lengthwise.loader.monitor import BatchMonitor
+from lengthwise.loader.pack import PackCollator
+from lengthwise.loader.pad import PadCollator
 
-__all__ = ["BucketBatchSampler", "ResumableDataLoader"]
+__all__ = [
+    "BatchMonitor",
+    "BucketBatchSampler",
+    "PackCollator",
+    "PadCollator",
+    "ResumableDataLoader",
+    "StepLoss",
+    "TokenWeightedLoss",
+    "count_tokens",
+    "token_weighted_loss",
+]
