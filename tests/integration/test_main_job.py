@@ -64,7 +64,8 @@ def test_the_main_job_ends_with_a_report_and_a_plan_of_the_corpus(tmp_path):
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert (tmp_path / "report.html").as_uri() in finished.stdout
 
-    texts = [json.loads(line)["text"] for line in (tmp_path / "stdlib.jsonl").open()]
+    lines = (tmp_path / "stdlib.jsonl").read_text(encoding="ascii").splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
     lengths = np.load(tmp_path / "lengths.npy")
     assert lengths.size == len(texts) > 10_000
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
