@@ -133,8 +133,8 @@ def test_b37_random_numbers_drawn_between_save_and_load_change_nothing():
     torch.manual_seed(1)
     torch.rand(7)
     random.seed(2)
-    np.random.seed(3)
-    np.random.random(5)
+    np.random.seed(3)  # noqa: NPY002 - the global state is meant
+    np.random.random(5)  # noqa: NPY002 - likewise
     fresh = resumed(state)
     torch.rand(7)
     random.random()
@@ -187,9 +187,7 @@ def test_the_place_is_taken_when_the_state_is_loaded():
 
 def test_the_last_of_several_loads_counts():
     sampler = make(LENGTHS)
-    states = []
-    for _ in sampler:
-        states.append(sampler.state_dict())
+    states = [sampler.state_dict() for _ in sampler]
     fresh = make(LENGTHS)
     for state in (states[4], states[1], states[1]):
         fresh.load_state_dict(state)
@@ -276,7 +274,7 @@ def test_a_state_says_how_many_batches_training_consumed_where_it_is_told():
 
 
 def test_b36_a_plain_loaders_workers_run_ahead_and_consumed_tells_what_was_taken():
-    """The sampler has yielded more than training took; five batches were taken, the sixth is next."""
+    """The sampler has yielded more than training took: after five batches the sixth is next."""
     lengths = heavy_tail(400)
     whole = list(make(lengths, **SMALL))
     sampler = make(lengths, **SMALL)
