@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.cli.output import print_line, print_table
+from lengthwise.core.wording import percent
 
 if TYPE_CHECKING:
     from lengthwise.core.histogram import LengthHistogram
@@ -43,13 +44,13 @@ def what_optimal_means(result: dict[str, Any]) -> str:
         return f"{claim}: all {search['num_edges']:,} possible edges were weighed."
     finer = search["finer_grid_gain"]
     gap = (
-        f"halving the spacing of the grid still won {finer:.4%}"
+        f"halving the spacing of the grid still won {percent(finer, 4)}"
         if finer
         else "halving the spacing of the grid won nothing more"
     )
     return (
         f"{claim}, on a grid of {search['num_edges']:,} edges; moving edges to single tokens won "
-        f"another {search['refinement_gain']:.4%}; {gap}."
+        f"another {percent(search['refinement_gain'], 4)}; {gap}."
     )
 
 
@@ -62,7 +63,7 @@ def _print_buckets(result: dict[str, Any]) -> None:
             f"{bucket['batch_size']:,.1f}",
             f"{bucket['num_batches']:,.1f}",
             f"{bucket['padded_tokens']:,.0f}",
-            f"{bucket['efficiency']:.2%}",
+            percent(bucket["efficiency"], 2),
         )
         for bucket in result["buckets"]
     ]
@@ -74,7 +75,7 @@ def _print_buckets(result: dict[str, Any]) -> None:
         f"{samples / batches:,.1f}",
         f"{batches:,.1f}",
         f"{result['padded_tokens']:,.0f}",
-        f"{result['efficiency']:.2%}",
+        percent(result["efficiency"], 2),
     )
     columns = ("bucket", "samples", "mean length", "batch size", "batches")
     print_table(
@@ -105,8 +106,8 @@ def _choice(name: str, bucketing: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         shown,
-        f"{bucketing['efficiency']:.2%}",
-        f"{bucketing['utilization']:.2%}",
+        percent(bucketing["efficiency"], 2),
+        percent(bucketing["utilization"], 2),
         f"{bucketing['num_batches']:,.0f}",
     )
 
@@ -117,12 +118,12 @@ def _print_curve(result: dict[str, Any]) -> None:
     rows = []
     for number in shown:
         entry, half = curve[number], curve.get(number // 2) if number % 2 == 0 else None
-        saved = "" if half is None else f"{1 - entry['cost'] / half['cost']:.1%}"
+        saved = "" if half is None else percent(1 - entry["cost"] / half["cost"])
         rows.append(
             (
                 f"{number}{' *' if number == result['recommended'] else ''}",
-                f"{entry['efficiency']:.2%}",
-                f"{entry['utilization']:.2%}",
+                percent(entry["efficiency"], 2),
+                percent(entry["utilization"], 2),
                 f"{entry['num_batches']:,.0f}",
                 saved,
             )

@@ -75,7 +75,15 @@ def print_table(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    table = Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        header_style="dim",
+    )
     for place, column in enumerate(columns):
         table.add_column(escape(column), justify="left" if place < text_columns else "right")
     for row in rows:

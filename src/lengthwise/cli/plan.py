@@ -20,6 +20,7 @@ from lengthwise.cli.options import (
 )
 from lengthwise.cli.output import print_json, print_line, print_note, print_table
 from lengthwise.cli.source import load_lengths
+from lengthwise.core.wording import percent
 
 if TYPE_CHECKING:
     from lengthwise.core.diversity import Diversity
@@ -117,11 +118,11 @@ def _show(plan: EpochPlan, diversity: Diversity) -> None:
         ("steps per replica", f"{stats.num_steps:,}"),
         ("real tokens", f"{stats.real_tokens:,}"),
         ("padded tokens", f"{stats.padded_tokens:,}"),
-        ("efficiency", f"{stats.efficiency:.2%}"),
-        ("utilization", f"{stats.utilization:.2%}"),
-        ("pairs that meet again next epoch", "-" if repeat is None else f"{repeat:.4%}"),
+        ("efficiency", percent(stats.efficiency, 2)),
+        ("utilization", percent(stats.utilization, 2)),
+        ("pairs that meet again next epoch", "-" if repeat is None else percent(repeat, 4)),
         ("design effect of a step (length)", f"{diversity.design_effect:.3g}"),
-        ("replica balance", f"{diversity.replica_balance:.2%}"),
+        ("replica balance", percent(diversity.replica_balance, 2)),
         ("distinct shapes", f"{diversity.num_shapes:,}"),
         ("fingerprint", plan.fingerprint),
     ]

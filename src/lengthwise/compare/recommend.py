@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from lengthwise.core.wording import percent
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,8 +45,8 @@ def reason_for(
     chosen = strategies[name]
     repeat = chosen.repeat_rate or 0.0
     words = (
-        f"{chosen.label}: {_percent(chosen.efficiency, 1)} of computed tokens are real, and "
-        f"{_percent(repeat, 3)} of the pairs that share a batch meet again in the next epoch."
+        f"{chosen.label}: {percent(chosen.efficiency)} of computed tokens are real, and "
+        f"{percent(repeat, 3)} of the pairs that share a batch meet again in the next epoch."
     )
     others = [
         f"{family} {_times(rate, repeat)}"
@@ -55,19 +57,15 @@ def reason_for(
         words += f" For at least as little padding, pairs meet again: {', '.join(others)}."
     if "random" in strategies:
         saved = 1 - strategies["random"].efficiency / chosen.efficiency
-        words += f" Against random batches it computes {_percent(saved, 0)} fewer tokens."
+        words += f" Against random batches it computes {percent(saved, 0)} fewer tokens."
     return words
-
-
-def _percent(share: float, digits: int) -> str:
-    return f"{100 * share:.{digits}f} %"
 
 
 def _times(rate: float | None, repeat: float) -> str:
     if rate is None:
         return "does not get there"
     if repeat <= 0.0:
-        return _percent(rate, 3)
+        return percent(rate, 3)
     return f"{rate / repeat:.1f} times as often"
 
 

@@ -10,6 +10,7 @@ from lengthwise.core.cost import resolve_objective
 from lengthwise.core.expectation import Evaluator
 from lengthwise.core.limits import require_int
 from lengthwise.core.programme import Problem
+from lengthwise.core.wording import percent
 
 if TYPE_CHECKING:
     from lengthwise.core.bucketing import Bucketing
@@ -117,13 +118,13 @@ def _recommend(bucketings: list[Bucketing]) -> tuple[int, str]:
         saved = (now.cost - double.cost) / now.cost if now.cost else 0.0
         if saved < WORTHWHILE:
             return now.num_buckets, (
-                f"K = {now.num_buckets} keeps {now.efficiency:.1%}; doubling it to {2 * number} "
-                f"saves {saved:.1%} of the {_noun(now)}, less than {WORTHWHILE:.1%}"
+                f"K = {now.num_buckets} keeps {percent(now.efficiency)}; doubling it to "
+                f"{2 * number} saves {percent(saved)} of the {_noun(now)}, less than {percent(WORTHWHILE)}"
             )
     last = bucketings[-1]
     return last.num_buckets, (
-        f"K = {last.num_buckets} keeps {last.efficiency:.1%}; every doubling up to there saves at "
-        f"least {WORTHWHILE:.1%} of the {_noun(last)}"
+        f"K = {last.num_buckets} keeps {percent(last.efficiency)}; every doubling up to there saves "
+        f"at least {percent(WORTHWHILE)} of the {_noun(last)}"
     )
 
 

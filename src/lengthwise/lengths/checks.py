@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lengthwise.core.histogram import LengthHistogram
+from lengthwise.core.wording import percent
 from lengthwise.lengths.result import ScanResult
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _shape_warnings(histogram: LengthHistogram) -> list[str]:
         return [equal]
     if samples >= FEWEST_DOMINATED and count > DOMINANT_SHARE * samples:
         dominant = (
-            f"{count / samples:.1%} of the samples have exactly {length:,} tokens: were they "
+            f"{percent(count / samples)} of the samples have exactly {length:,} tokens: were they "
             f"truncated or padded to that length?"
         )
         return [dominant]

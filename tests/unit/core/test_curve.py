@@ -47,7 +47,7 @@ def test_the_recommendation_is_the_first_whose_doubling_saves_too_little(curve):
     assert all(share >= WORTHWHILE for share in saved[: number - 1])
     if 2 * number <= 16:
         assert saved[number - 1] < WORTHWHILE
-    assert f"K = {number} keeps {curve.best.efficiency:.1%}" in curve.reason
+    assert f"K = {number} keeps {100 * curve.best.efficiency:.1f} %" in curve.reason
 
 
 def test_one_bucket_is_recommended_for_equal_lengths():
