@@ -119,12 +119,13 @@ def _recommend(bucketings: list[Bucketing]) -> tuple[int, str]:
         if saved < WORTHWHILE:
             return now.num_buckets, (
                 f"K = {now.num_buckets} keeps {percent(now.efficiency)}; doubling it to "
-                f"{2 * number} saves {percent(saved)} of the {_noun(now)}, less than {percent(WORTHWHILE)}"
+                f"{2 * number} saves {percent(saved)} of the {_noun(now)}, less than "
+                f"{percent(WORTHWHILE)}"
             )
     last = bucketings[-1]
     return last.num_buckets, (
-        f"K = {last.num_buckets} keeps {percent(last.efficiency)}; every doubling up to there saves "
-        f"at least {percent(WORTHWHILE)} of the {_noun(last)}"
+        f"K = {last.num_buckets} keeps {percent(last.efficiency)}; every doubling up to there "
+        f"saves at least {percent(WORTHWHILE)} of the {_noun(last)}"
     )
 
 

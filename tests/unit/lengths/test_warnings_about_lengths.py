@@ -26,7 +26,7 @@ def test_equal_lengths_are_padded_rows_or_a_count_that_never_ran():
 def test_a_length_that_dominates_is_a_sign_of_truncation():
     lengths = [2_048] * 60 + list(range(1, 41))
     (warning,) = warnings_for(np.random.default_rng(0).permutation(lengths))
-    assert warning.startswith("60.0% of the samples have exactly 2,048 tokens")
+    assert warning.startswith("60.0 % of the samples have exactly 2,048 tokens")
     assert (
         warnings_for(np.random.default_rng(0).permutation([2_048] * 40 + list(range(1, 41)))) == []
     )
