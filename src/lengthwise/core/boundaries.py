@@ -119,10 +119,11 @@ def optimize_boundaries(
     """Boundaries of at most ``num_buckets`` buckets with the least expected cost.
 
     Optimal for this number of buckets, these limits and this objective: every choice of edges on a
-    grid is compared at its exact expected cost, then edges are moved to single tokens while that
-    helps. ``result.search`` says how fine the grid was and what a finer one still won. Fewer
-    buckets come back where more would not lower the cost, or where there are fewer distinct padded
-    lengths; a note says so. The first boundary is 0, so that shorter samples have a bucket too.
+    grid is compared at its expected cost, then edges are moved to single tokens while that helps.
+    ``result.search`` says how fine the grid was and what a finer one still won. Up to 128 distinct
+    lengths, every edge there is lies on the grid; above, edges lie only between lengths that are
+    padded differently. Fewer buckets come back where more would not lower the cost; a note says
+    so. The first boundary is 0, so that shorter samples have a bucket too.
 
     Args:
         hist: lengths in tokens and their counts.
@@ -174,9 +175,9 @@ def describe(
     """Add to evaluated boundaries how they were found, and why they are fewer than wanted."""
     notes = result.notes
     if result.num_buckets < wanted:
-        distinct = len(evaluator.support)
+        distinct = len(evaluator.histogram)
         why = (
-            f"there are only {distinct:,} distinct padded lengths"
+            f"there are only {distinct:,} distinct lengths"
             if distinct == result.num_buckets
             else "more would not lower the expected cost"
         )

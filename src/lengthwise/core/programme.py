@@ -43,6 +43,7 @@ REFINE_POINTS = 1 << 13
 """Distinct lengths that the local search tells apart; all of them, in most data."""
 CEILING_EDGES = 2048
 """Edges of the grid where batches are padded to the bucket's top, whose cost is quick."""
+_TIE = 1e-12
 SEARCH_WORK = 4_000
 """Samples times sizes up to which small buckets are followed sample by sample in a search."""
 
@@ -90,7 +91,7 @@ class Problem:
             DataError: there are no samples.
             OversizeError: a sample fits no batch.
         """
-        support = build_support(histogram, limits)
+        support = build_support(histogram, limits, most_split=GRID_EDGES)
         if not (ceiling and isinstance(model, PaddedTokens)):
             whole = np.array([0, len(support)])
             support, _ = coarsen(support, limits, whole, REFINE_POINTS, top=ceiling)
@@ -143,7 +144,8 @@ class Problem:
     def trace(self, grid: Int64Array, solved: Solved, number: int) -> Int64Array:
         """Edges (indices of points) of the best at most ``number`` buckets on a grid."""
         totals, came = solved
-        k = int(np.argmin(totals[: number + 1]))
+        least = float(totals[: number + 1].min()) * (1 + _TIE)
+        k = int(np.argmax(totals <= least))  # of equals, the fewest buckets
         place = grid.size - 1
         edges = [int(grid[place])]
         while k > 0:

@@ -66,8 +66,16 @@ class Support:
         return int(self.padded.size)
 
 
-def build_support(histogram: LengthHistogram, limits: BatchLimits) -> Support:
+def build_support(
+    histogram: LengthHistogram, limits: BatchLimits, *, most_split: int = 0
+) -> Support:
     """One point for every distinct padded length.
+
+    Args:
+        histogram: lengths and counts.
+        limits: the batch limits.
+        most_split: with at most this many distinct lengths, one point for each of them instead,
+            so that an edge may part lengths that are padded alike.
 
     Raises:
         DataError: there are no samples.
@@ -85,7 +93,9 @@ def build_support(histogram: LengthHistogram, limits: BatchLimits) -> Support:
             f"{limits.longest_allowed + 1}), or the oversize policy of the plan."
         )
     padded = limits.padded_lengths(histogram.lengths)
-    ends = np.append(np.flatnonzero(np.diff(padded)), padded.size - 1)
+    ends = np.arange(padded.size)
+    if padded.size > most_split:
+        ends = np.append(np.flatnonzero(np.diff(padded)), padded.size - 1)
     cum = np.concatenate([np.zeros(1, np.int64), np.cumsum(histogram.counts)[ends]])
     return Support(padded[ends], padded[ends], histogram.lengths[ends], cum)
 
