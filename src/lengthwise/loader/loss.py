@@ -143,8 +143,8 @@ class TokenWeightedLoss:
         shift: see :func:`token_weighted_loss`.
         count: ``"before"`` or ``"after"``.
         ignore_index: the label that is no target.
-        gradients_averaged: whether gradients are averaged over the replicas (DDP, FSDP,
-            DeepSpeed); False if they are summed.
+        gradients_averaged: whether gradients are averaged over the replicas, as DDP and FSDP do;
+            False if they are summed.
         trainer_divides_by: what a trainer divides each loss by before ``backward``: Accelerate by
             ``gradient_accumulation_steps``, Lightning by ``accumulate_grad_batches``.
         provisional_tokens: with ``count="after"``, what sums are divided by until the tokens are
