@@ -57,7 +57,7 @@ def assert_equal(found, expected):
 
 @pytest.fixture
 def accelerator():
-    """Two batches an optimiser step; Accelerate keeps its settings in the process, so forget them."""
+    """Two batches an optimiser step; Accelerate keeps settings in the process, so forget them."""
     accelerate = pytest.importorskip("accelerate")
     yield accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
