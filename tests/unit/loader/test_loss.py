@@ -248,3 +248,14 @@ def test_shapes_that_do_not_fit_are_refused():
         token_weighted_loss(torch.zeros(2, 7, 3), labels)
     with pytest.raises(ConfigError, match="works on logits"):
         token_weighted_loss(torch.zeros(2, 3), labels, shift=True)
+
+
+@pytest.mark.parametrize("count", ["before", "after"])
+def test_a_step_reads_no_value_from_the_device(count):
+    # A tensor on "meta" has no values, so anything that would wait for a GPU raises here.
+    model = tiny_model().to("meta")
+    batches = [tuple(tensor.to("meta") for tensor in batch_of([row])) for row in (SHORT, LONG)]
+    step = RUNS[count](model, batches, TokenWeightedLoss(shift=True, count=count))
+    assert step.mean.is_meta
+    assert all(gradient.is_meta for gradient in gradients(model))
+    assert token_weighted_loss(model(batches[0][0]), batches[0][1]).is_meta

@@ -196,6 +196,16 @@ def test_losses_are_read_together_and_in_order():
     assert Watched.reads == 1
 
 
+def test_a_step_reads_no_value_from_the_device():
+    # A tensor on "meta" has no value, so reading one, as waiting for a GPU would, raises.
+    monitor = BatchMonitor(boundaries=[0, 9], interval=100)
+    for _ in range(5):
+        loss = torch.zeros((), device="meta")
+        monitor.step([5, 3], loss=loss, per_sample_loss=torch.zeros(2, device="meta"))
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        monitor.flush()
+
+
 def test_losses_may_be_numbers_tensors_with_gradients_or_missing():
     # What a loop has at hand; a tensor must not keep its graph alive.
     monitor = BatchMonitor(boundaries=[0, 10], interval=100)
