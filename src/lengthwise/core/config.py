@@ -64,6 +64,11 @@ class BatchingConfig:
         drop_last: where batches do not divide by the replicas, drop the surplus (and, with fixed
             sizing, each bucket's short last batch). Default False: split batches until they do,
             so that every sample is seen.
+        num_batches: every epoch has this many batches, over all replicas and rounded up to a
+            multiple of them: those of most samples are cut in two until it has, and nothing is
+            dropped. For trainers that take one epoch's length for every epoch's;
+            :meth:`~lengthwise.Planner.evened` finds the number. Default: as many as packing gives,
+            which varies a little from epoch to epoch.
         seed: any integer; with the epoch it decides everything random.
 
     Raises:
@@ -83,6 +88,7 @@ class BatchingConfig:
     pad_to_boundary: bool = False
     oversize: Oversize = "error"
     drop_last: bool = False
+    num_batches: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -160,10 +166,17 @@ class BatchingConfig:
             raise ConfigError("pad_to_boundary needs boundaries or num_buckets to pad to")
         if not has_buckets and self.balance == "bucket":
             raise ConfigError("balance='bucket' needs boundaries or num_buckets; or use 'cost'")
+        if self.num_batches is not None:
+            self._put("num_batches", require_int("num_batches", self.num_batches, least=1))
         if self.batch_sizing == "fixed":
             self._check_fixed()
 
     def _check_fixed(self) -> None:
+        if self.num_batches is not None:
+            raise ConfigError(
+                "num_batches belongs to batch_sizing='greedy'; with 'fixed' all epochs have the "
+                "same number of batches anyway"
+            )
         if self.strategy not in ("bucketed", "random"):
             raise ConfigError(
                 f"batch_sizing='fixed' computes batches from keyed permutations of buckets: it "

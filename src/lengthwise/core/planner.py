@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from lengthwise.core.plan import EpochPlan
 from lengthwise.core.pool import size_pool
 from lengthwise.core.prepare import Prepared, prepare
 from lengthwise.core.random import Purpose, stream_key
-from lengthwise.core.replicas import fit_to_replicas
+from lengthwise.core.replicas import fit_to_number, fit_to_replicas
 from lengthwise.core.shuffle import shuffle_samples
 from lengthwise.core.threads import default_threads
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lengthwise.core.batches import Batches
     from lengthwise.core.config import BatchingConfig
     from lengthwise.core.limits import Int64Array
+    from lengthwise.core.replicas import Dealt
 
 
 class Planner:
@@ -97,6 +99,30 @@ class Planner:
         Planner._deal_to(other, require_int("num_replicas", num_replicas, least=1, most=2**31))
         return other
 
+    def evened(self, num_epochs: int) -> Planner:
+        """A planner whose first ``num_epochs`` epochs all have the same number of batches.
+
+        It is this planner where that is so by its config; else one with ``num_batches`` set to the
+        most that any of these epochs needs, which takes packing each of them. Shares the set-up.
+
+        Raises:
+            PlanError: the config's own ``num_batches`` is too small for one of these epochs.
+        """
+        num_epochs = require_int("num_epochs", num_epochs, least=1)
+        if self._layout is not None:
+            return self
+        different = 1 if self.config.strategy == "sorted" else num_epochs
+        packed = (self._pack(epoch) for epoch in range(different))
+        if self.config.num_batches is not None:
+            for epoch, batches in enumerate(packed):
+                self._fit(batches, epoch)
+            return self
+        other = copy(self)
+        other.config = replace(self.config, num_batches=max(map(len, packed)))
+        other.prepared = replace(self.prepared, config=other.config)
+        Planner._deal_to(other, self.num_replicas)
+        return other
+
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of ``epoch`` (from 0): the same on every rank, without communication."""
         epoch = require_int("epoch", epoch, least=0)
@@ -108,9 +134,7 @@ class Planner:
                 "num_dropped_samples": self._layout.num_dropped_samples,
             }
             return self._wrap(epoch, source, counts)
-        packed = self._pack(epoch)
-        floors = self._floors[self._groups_of(packed)]
-        dealt = fit_to_replicas(packed, floors, self.prepared, self.num_replicas, epoch)
+        dealt = self._fit(self._pack(epoch), epoch)
         counts = {
             "num_split_batches": dealt.num_split,
             "num_dropped_batches": len(dealt.dropped),
@@ -137,6 +161,13 @@ class Planner:
         if config.window_size is not None:
             sort_in_windows(words, offsets, config.window_size, threads)
         return pack_groups(words, offsets, self._floors, limits, threads)
+
+    def _fit(self, packed: Batches, epoch: int) -> Dealt:
+        floors = self._floors[self._groups_of(packed)]
+        if self.config.num_batches is None:
+            return fit_to_replicas(packed, floors, self.prepared, self.num_replicas, epoch)
+        number = -(-self.config.num_batches // self.num_replicas) * self.num_replicas
+        return fit_to_number(packed, floors, self.prepared, number, epoch)
 
     def _groups_of(self, batches: Batches) -> Int64Array:
         """The group that each batch was packed from; 0 where batches cross groups."""

@@ -1,4 +1,4 @@
-"""The same number of batches for every replica: split batches, or drop the surplus."""
+"""The same number of batches for every replica, or epoch: split batches, or drop the surplus."""
 
 from __future__ import annotations
 
@@ -66,6 +66,26 @@ def fit_to_replicas(
         return Dealt(batches.select(kept), 0, batches.select(gone))
     missing = num_replicas - surplus
     return Dealt(_split(batches, missing, floors, prepared), missing, none)
+
+
+def fit_to_number(
+    batches: Batches, floors: Int64Array, prepared: Prepared, num_batches: int, epoch: int
+) -> Dealt:
+    """Cut batches in two until there are ``num_batches``; arguments as for the replicas.
+
+    Raises:
+        PlanError: there are more already, or fewer samples than that.
+    """
+    missing = num_batches - len(batches)
+    if missing < 0:
+        raise PlanError(
+            f"epoch {epoch:,} packs into {len(batches):,} batches, more than the "
+            f"config's num_batches allows ({num_batches:,}). Give at least {len(batches):,}, or "
+            f"leave it out."
+        )
+    none = batches.select(np.empty(0, np.int64))
+    parted = _split(batches, missing, floors, prepared) if missing else batches
+    return Dealt(parted, missing, none)
 
 
 def _random_order(size: int, seed: int, epoch: int) -> Int64Array:

@@ -35,6 +35,7 @@ class BatchingOptions(TypedDict, total=False):
     pad_to_boundary: bool
     oversize: Oversize
     drop_last: bool
+    num_batches: int | None
     seed: int
 
 
