@@ -19,7 +19,7 @@ from lengthwise.loader.state import PlanIdentity, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Unpack
+    from typing import NoReturn, Unpack
 
     import numpy.typing as npt
 
@@ -46,10 +46,11 @@ class BucketBatchSampler(Sampler[list[int]]):
     epoch, and ``len`` is the length of that rest. With another number of replicas the rest of the
     epoch is dealt anew, so that still every sample is seen once.
 
-    **What trainers look for.** There is no ``batch_size`` attribute, since sizes vary: Accelerate
-    would take one for the size of every batch and drop all others, Lightning would construct the
-    sampler anew from it. ``drop_last`` is there, and ``sampler`` is the sampler itself, so that
-    ``set_epoch`` arrives where a trainer only calls it on ``loader.batch_sampler.sampler``.
+    **What trainers look for.** There is no ``batch_size``, since sizes vary: Accelerate would take
+    one for the size of every batch and drop all others, Lightning would construct the sampler anew
+    from it. ``drop_last`` is there, and ``sampler`` is the sampler itself, so that ``set_epoch``
+    arrives where a trainer only calls it on ``loader.batch_sampler.sampler``. See
+    :mod:`lengthwise.integrations`.
 
     Args:
         lengths: tokens of each sample of the data set, shape (N,), in its order.
@@ -167,6 +168,23 @@ class BucketBatchSampler(Sampler[list[int]]):
         return self
 
     @property
+    def batch_size(self) -> NoReturn:
+        """There is none. Who asks for it on several replicas is about to deal batches again.
+
+        Raises:
+            AttributeError: on one replica, so that ``hasattr`` says no.
+            ConfigError: on several.
+        """
+        if self.num_replicas == 1:
+            raise AttributeError("batches vary in size, so there is no batch_size")
+        raise ConfigError(
+            f"batches vary in size, so there is no batch_size, and they are dealt to "
+            f"{self.num_replicas:,} replicas already: a trainer that asks would deal them once "
+            f"more and lose most. Accelerate: lengthwise.integrations.accelerate.prepare_loader in "
+            f"place of accelerator.prepare. Lightning: Trainer(use_distributed_sampler=False)."
+        )
+
+    @property
     def num_samples(self) -> int:
         """Samples of the data set, which the loader indexes."""
         return int(self.planner.lengths.size)
@@ -217,6 +235,26 @@ class BucketBatchSampler(Sampler[list[int]]):
             if replica != self._dealer.replica:
                 self._dealer = self._dealer.with_replica(replica)
         return self._dealer
+
+    def even_epochs(self, num_epochs: int) -> None:
+        """Give the run's first epochs the same number of batches, for trainers that rely on it.
+
+        Sets the config's ``num_batches``; see :meth:`lengthwise.Planner.evened`. Call it before
+        anything is iterated or loaded.
+
+        Args:
+            num_epochs: how many.
+
+        Raises:
+            ConfigError: the sampler has moved from its start.
+            PlanError: the config's own ``num_batches`` is too small for one of these epochs.
+        """
+        if self._progress.iteration is not None or self._progress.upcoming != Position():
+            raise ConfigError("epochs can be evened before the first is begun or a state is loaded")
+        planner = self._dealer_now().planner.evened(num_epochs)
+        if planner is not self.planner:
+            self._dealer = self._dealer.with_planner(planner)
+            self._identity = PlanIdentity.of(planner)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration.

@@ -87,6 +87,10 @@ class Dealer:
             planner = planner.with_replicas(replica.num_replicas)
         return Dealer(planner, replica, plan_ahead=self.ahead.enabled)
 
+    def with_planner(self, planner: Planner) -> Dealer:
+        """A dealer of another planner's batches to the same replica."""
+        return Dealer(planner, self.replica, plan_ahead=self.ahead.enabled)
+
     def at(self, position: Position) -> tuple[Dealing, int]:
         """The dealing that goes on at a position, and the step of it that comes next.
 
