@@ -35,6 +35,10 @@ class Purpose(IntEnum):
     """Made-up data: benchmarks, simulations, examples."""
     POOL = 8
     """Which free slot of the pool a sample takes; the index is the segment."""
+    STREAM = 9
+    """Which buffered samples of a stream make a batch; the index is the replica that decides."""
+    STRATA = 10
+    """From which part of the buffer each batch of an optimiser step comes."""
 
 
 def mix(key: int, counter: int) -> int:
