@@ -95,7 +95,7 @@ def check_coverage(batches, stats, expected, num_samples):
     assert stats.num_dropped_samples == len(expected.plannable) - len(planned)
     assert stats.num_samples == len(planned)
     assert stats.num_samples + stats.num_left_out == num_samples
-    if config.drop_last:
+    if config.drop_last and config.num_batches is None:
         assert stats.num_split_batches == 0
         assert (stats.num_dropped_batches > 0) == (stats.num_dropped_samples > 0)
     else:
@@ -112,6 +112,8 @@ def check_counts(plan, batches, num_replicas):
     assert plan.stats.num_steps == plan.num_steps
     if plan.config.num_batches is None:
         assert plan.stats.num_split_batches < num_replicas
+    else:
+        assert plan.num_batches - num_replicas < plan.config.num_batches <= plan.num_batches
     for rank in range(num_replicas):
         own = plan.for_rank(rank)
         assert len(own) == plan.num_steps

@@ -109,6 +109,8 @@ def cases(draw, strategies=STRATEGIES):
         fields["target_efficiency"] = draw(st.sampled_from([None, 0.05, 0.7, 0.9, 0.999]))
     fixed = strategy in ("bucketed", "random") and draw(st.booleans())
     has_buckets = "boundaries" in fields or "num_buckets" in fields
+    if not fixed and draw(st.integers(0, 4)) == 0:
+        fields["num_batches"] = draw(st.integers(1, len(lengths) + 2))
     orders = ["shuffled", "stratified"] + ([] if fixed else ["balanced", "balanced"])
     config = BatchingConfig(
         limits=batch_limits,

@@ -49,9 +49,21 @@ PLANS = {
 }
 
 
+LARGE = BatchLimits(max_tokens=65_536, max_batch_size=512)
+LARGE_PLANS = {
+    "pooled, in streams": (BatchingConfig(limits=LARGE), 3),
+    "windowed, shuffled in blocks": (BatchingConfig(limits=LARGE, strategy="windowed"), 2),
+}
+
+
 def lengths():
     """Three thousand lengths from 1 to 4,096, most of them short; from no generator."""
     return [1 + 4095 * (mix(42, i) % 1000) ** 3 // 999**3 for i in range(3000)]
+
+
+def many_lengths():
+    """So many that samples are shuffled in blocks and dealt in streams: 1 to 900, well mixed."""
+    return 1 + np.arange(300_000) * 2_654_435_761 % 2**32 % 900
 
 
 def digest(plan):
@@ -65,11 +77,11 @@ def digest(plan):
 
 def digests():
     """Fingerprint, and hashes of the plans of epochs 0 and 5, by name."""
-    values = lengths()
     result = {}
-    for name, (config, num_replicas) in PLANS.items():
-        planner = Planner(values, config, num_replicas=num_replicas)
-        result[name] = [planner.fingerprint, *(digest(planner.plan(epoch)) for epoch in (0, 5))]
+    for values, plans in ((lengths(), PLANS), (many_lengths(), LARGE_PLANS)):
+        for name, (config, num_replicas) in plans.items():
+            planner = Planner(values, config, num_replicas=num_replicas)
+            result[name] = [planner.fingerprint, *(digest(planner.plan(epoch)) for epoch in (0, 5))]
     return result
 
 
