@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
     from lengthwise.core.replicas import Dealt
 
+MOST_PACKED = 64
+"""Epochs that are packed at most to find out how many batches epochs need."""
+
 
 class Planner:
     """Keeps the one-off set-up of a data set, so that planning an epoch is fast.
@@ -103,22 +106,28 @@ class Planner:
         """A planner whose first ``num_epochs`` epochs all have the same number of batches.
 
         It is this planner where that is so by its config; else one with ``num_batches`` set to the
-        most that any of these epochs needs, which takes packing each of them. Shares the set-up.
+        most that any of these epochs needs, which takes packing each of them. Of more than
+        ``MOST_PACKED`` epochs only the first so many are packed, and five standard deviations are
+        added to their most. Shares the set-up.
 
         Raises:
-            PlanError: the config's own ``num_batches`` is too small for one of these epochs.
+            PlanError: the config's own ``num_batches`` is too small for one of the epochs packed.
         """
         num_epochs = require_int("num_epochs", num_epochs, least=1)
         if self._layout is not None:
             return self
-        different = 1 if self.config.strategy == "sorted" else num_epochs
+        different = 1 if self.config.strategy == "sorted" else min(num_epochs, MOST_PACKED)
         packed = (self._pack(epoch) for epoch in range(different))
         if self.config.num_batches is not None:
             for epoch, batches in enumerate(packed):
                 self._fit(batches, epoch)
             return self
+        numbers = np.array([len(batches) for batches in packed])
+        unseen = self.config.strategy != "sorted" and num_epochs > MOST_PACKED
+        margin = max(1, int(np.ceil(5 * numbers.std()))) if unseen else 0
+        most = min(int(numbers.max()) + margin, self.prepared.words.size)
         other = copy(self)
-        other.config = replace(self.config, num_batches=max(map(len, packed)))
+        other.config = replace(self.config, num_batches=most)
         other.prepared = replace(self.prepared, config=other.config)
         Planner._deal_to(other, self.num_replicas)
         return other

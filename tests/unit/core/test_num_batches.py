@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.limits import BatchLimits
-from lengthwise.core.planner import Planner, build_plan
+from lengthwise.core.planner import MOST_PACKED, Planner, build_plan
 from lengthwise.errors import ConfigError, PlanError
 from support.check_plan import check_plan
 
@@ -87,6 +87,20 @@ def test_an_epoch_that_needs_more_is_refused_with_both_numbers():
         small.evened(6)
     roomy = planner(num_replicas=1, num_batches=max(counts))
     assert roomy.evened(6) is roomy
+
+
+def test_of_many_epochs_some_are_packed_and_a_margin_is_added(monkeypatch):
+    """A run may be set to a thousand epochs; packing them all would take longer than training."""
+    plain, packed = planner(count=1000), []
+    pack = Planner._pack
+    monkeypatch.setattr(Planner, "_pack", lambda self, e: packed.append(e) or pack(self, e))
+    most = plain.evened(MOST_PACKED).config.num_batches
+    assert packed == list(range(MOST_PACKED))
+    number = plain.evened(100_000).config.num_batches
+    assert len(packed) == 2 * MOST_PACKED
+    assert most < number < 1.1 * most  # a margin, and a small one
+    even = plain.evened(1000)
+    assert {even.plan(epoch).num_batches for epoch in range(500, 700)} == {number + number % 2}
 
 
 def test_fixed_sizing_needs_none():
