@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lengthwise.compare.measure import measure_strategy
-from lengthwise.core.boundaries import optimize_boundaries
 from lengthwise.core.config import BatchingConfig
+from lengthwise.core.curve import optimize_curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ def measure_frontier(
     limits: BatchLimits,
     shared: dict[str, Any],
     num_replicas: int,
-    num_buckets: int,
+    inner: tuple[int, ...],
     report: Callable[[str], None],
 ) -> tuple[FrontierPoint, ...]:
     """Measure every family over its parameter.
@@ -75,11 +75,11 @@ def measure_frontier(
         limits: the batch limits.
         shared: fields that all configs have in common.
         num_replicas: replicas of a step.
-        num_buckets: buckets of the family that has windows inside them.
+        inner: boundaries of the family that has windows inside buckets.
         report: called with a few words after each point.
     """
     points = []
-    for family, parameter, fields in _settings(lengths.size, histogram, limits, num_buckets):
+    for family, parameter, fields in _settings(lengths.size, histogram, limits, inner):
         config = BatchingConfig(limits=limits, **shared, **fields)
         result = measure_strategy(lengths, config, family, num_replicas)
         assert result.repeat_rate is not None
@@ -109,19 +109,18 @@ _WINDOWS = (WINDOW_SIZES, INNER_WINDOW_SIZES)
 
 
 def _settings(
-    num_samples: int, histogram: LengthHistogram, limits: BatchLimits, num_buckets: int
+    num_samples: int, histogram: LengthHistogram, limits: BatchLimits, inner: tuple[int, ...]
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    for count in BUCKET_COUNTS:
-        if count <= len(histogram):
-            best = optimize_boundaries(histogram, limits, num_buckets=count)
-            yield "bucketed", count, {"boundaries": best.boundaries}
+    counts = [count for count in BUCKET_COUNTS if count <= len(histogram)]
+    curve = optimize_curve(histogram, limits, max_buckets=max(counts, default=1))
+    for count in counts:
+        yield "bucketed", count, {"boundaries": curve[count].boundaries}
     for size in WINDOW_SIZES:
         if 2 * size <= num_samples:
             yield "windowed", size, {"strategy": "windowed", "window_size": size}
-    inside = optimize_boundaries(histogram, limits, num_buckets=num_buckets).boundaries
     for size in INNER_WINDOW_SIZES:
         if 2 * size <= num_samples:
-            fields = {"strategy": "windowed", "window_size": size, "boundaries": inside}
+            fields = {"strategy": "windowed", "window_size": size, "boundaries": inner}
             yield "windowed in buckets", size, fields
     for target in TARGETS:
         yield "pooled", target, {"strategy": "pooled", "target_efficiency": target}

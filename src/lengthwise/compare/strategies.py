@@ -151,7 +151,7 @@ def compare_strategies(
     if frontier:
         thinned, _ = _plannable(sample, limits, oversize)
         points = measure_frontier(
-            sample, thinned, limits, shared, num_replicas, num_buckets, steps.done
+            sample, thinned, limits, shared, num_replicas, best.boundaries, steps.done
         )
     chosen = recommend(results)
     results[chosen] = replace(results[chosen], recommended=True)
