@@ -51,7 +51,7 @@ lint: $(DEV)  ## ruff's rules and format, mypy in strict mode on src/
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(DEV)  ## let ruff format and fix what it can
+format: $(DEV) tree  ## let ruff format and fix what it can, and write the README's file tree
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -72,7 +72,7 @@ constraints:  ## write constraints.txt anew from the newest versions that fit py
 	mv $(OUT)/constraints.txt constraints.txt
 	rm -rf $(OUT)/constraints-venv
 
-tree: $(DEV)  ## write the README's file tree anew from the docstrings
+tree: $(STAMP)  ## write the README's file tree anew from the docstrings
 	$(BIN)/python docs/file_tree.py
 
 clean:  ## remove .venv/, out/, dist/ and the tools' caches
