@@ -171,6 +171,28 @@ def test_composition_changes_every_epoch(strategy, options, seed, epoch):
         assert len(seen[first] & seen[second]) <= len(seen[first]) / 5
 
 
+@pytest.mark.parametrize("boundaries", [None, (0, 40, 251)])
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**64 - 1))
+def test_a_window_as_large_as_its_group_does_not_freeze_the_batches(boundaries, seed):
+    """Guarantee 5: sorting all 1,500 samples at once would give every batch again, whole.
+
+    Windows hold a quarter of their group at most; a batch that is one in three of a window then
+    keeps its company by chance only.
+    """
+    lengths = heavy_tail(1500, seed=1, most=250)
+    config = BatchingConfig(
+        limits=BatchLimits(1024, 32),
+        strategy="windowed",
+        window_size=10**6,
+        boundaries=boundaries,
+        seed=seed,
+    )
+    planner = Planner(lengths, config)
+    first, second = (composition(planner.plan(epoch)) for epoch in range(2))
+    assert len(first & second) <= len(first) / 5
+
+
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**64 - 1), num_replicas=st.integers(1, 5))
 def test_sorted_batches_are_frozen_and_only_their_order_changes(seed, num_replicas):

@@ -39,12 +39,13 @@ class BatchingConfig:
             ``"random"``: shuffle, pack; the length-blind baseline.
         boundaries: K + 1 rising integers; bucket k holds lengths in ``[b[k], b[k + 1])``.
         num_buckets: find the best boundaries for this many buckets instead.
-        window_size: samples in a window (``windowed`` only). Default 1024: on the run's
+        window_size: samples in a window (``windowed`` only), but at most a quarter of its bucket
+            (or of all samples), so that batches change. Default 1024: on the run's
             distribution 97.4 % efficiency, 0.08 % of pairs met again.
         target_efficiency: real over padded tokens that ``pooled`` aims at; it then mixes as widely
             as that allows. Default: 0.98, two percent of padding being less than any fixed buckets
-            of equal diversity waste; but where more than 5 % of pairs would meet again in the next
-            epoch (small data sets), mixing goes first.
+            of equal diversity waste; but where more than about 5 % of pairs would meet again in the
+            next epoch (small data sets), mixing goes first.
         batch_sizing: ``"greedy"`` fills each batch to the budget. ``"fixed"`` gives each bucket
             one batch size, so that the number of batches never changes and any batch of any epoch
             is computed in constant time without a stored plan.

@@ -26,6 +26,7 @@ _SEGMENT = 1 << 22
 """Samples packed in one go. Larger groups are cut, so that threads can share them; it costs one
 short batch in four million samples."""
 _WINDOW_TASK = 1 << 17
+_WINDOWS_IN_GROUP = 4
 _STREAM_SAMPLES = 1 << 17
 _MOST_STREAMS = 64
 
@@ -65,21 +66,26 @@ def pack_groups(
 
 
 def sort_in_windows(words: Words, offsets: Int64Array, window_size: int, num_threads: int) -> None:
-    """Sort windows inside every group by length, in place, rising and falling in turn."""
+    """Sort windows inside every group by length, in place, rising and falling in turn.
+
+    A window never holds more than a quarter of its group: one that held it all would give the same
+    batches in every epoch.
+    """
     from lengthwise.core.kernels.partition import sort_windows
 
     length_bits = int(words.max() >> np.uint64(32)).bit_length() if words.size else 0
-    whole = max(1, _WINDOW_TASK // window_size)
 
-    def sort(lo: int, hi: int, first: int, last: int) -> None:
-        spare = np.empty(min(window_size, hi - lo), np.uint64)
-        sort_windows(words[lo:hi], first, last, window_size, length_bits, spare)
+    def sort(lo: int, hi: int, size: int, first: int, last: int) -> None:
+        spare = np.empty(size, np.uint64)
+        sort_windows(words[lo:hi], first, last, size, length_bits, spare)
 
     tasks: list[Callable[[], None]] = []
     for start, stop in pairwise(offsets.tolist()):
-        num_windows = -(-(stop - start) // window_size)
+        size = min(window_size, max(1, (stop - start) // _WINDOWS_IN_GROUP))
+        num_windows = -(-(stop - start) // size)
+        whole = max(1, _WINDOW_TASK // size)
         tasks += [
-            partial(sort, start, stop, first, min(first + whole, num_windows))
+            partial(sort, start, stop, size, first, min(first + whole, num_windows))
             for first in range(0, num_windows, whole)
         ]
     run_all(tasks, num_threads)

@@ -7,9 +7,9 @@ density is samples per token of length nearby; and a pair that met meets again w
 ``(n - 1) / (4 S)`` in batches of n. Least repeats for a given padding therefore want
 ``S = scale * n * sqrt(density)``: wide where samples are many, narrow in a thin tail.
 
-Unless told otherwise the scale aims at 98 % efficiency, but grows until at most 5 % of pairs are
-expected to meet again: in a small data set both cannot be had, and frozen batches are what this
-package is there to avoid.
+Unless told otherwise the scale aims at 98 % efficiency, but grows until no more than about 5 % of
+pairs are expected to meet again: in a small data set both cannot be had, and frozen batches are
+what this package is there to avoid.
 """
 
 from __future__ import annotations
