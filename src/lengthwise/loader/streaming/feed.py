@@ -151,6 +151,14 @@ class Feed:
         self.num_formed += 1
         return self.buffer.take(self._rule_now().choose(lengths, draw, most))
 
+    @property
+    def num_batches_held(self) -> int:
+        """Batches that the samples held would make, were they the last ones."""
+        if not len(self.buffer):
+            return len(self.alone)
+        parts = self._rule_now().partition(self.buffer.lengths, self._keys.batches)
+        return len(self.alone) + len(parts)
+
     def take_rest(self) -> list[Group]:
         """Everything held, as batches in random order; for when the stream has ended."""
         key = mix(self._keys.batches, self.num_formed)

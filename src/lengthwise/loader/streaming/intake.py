@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ class Intake:
                 "oversize='truncate' and truncate_fn belong together: truncate_fn(sample, "
                 "num_tokens) returns the sample cut to that length"
             )
-        self._length_of = _field_length(length) if isinstance(length, str) else length
+        self._length_of = FieldLength(length) if isinstance(length, str) else length
         self.longest_allowed = config.longest_allowed
         self._max_tokens = config.limits.max_tokens
         self._oversize, self._truncate = config.oversize, truncate_fn
@@ -102,10 +103,15 @@ class Intake:
         return Admitted(length, short)
 
 
-def _field_length(name: str) -> LengthFn:
-    """The number in a field, or how many things the field holds."""
+@dataclass(frozen=True, slots=True)
+class FieldLength:
+    """The number in a field of a sample, or how many things the field holds."""
 
-    def length_of(sample: Any) -> int:
+    name: str
+
+    def __call__(self, sample: Any) -> int:
+        """Any value but text; the caller checks that it is a length."""
+        name = self.name
         try:
             value = sample[name] if isinstance(sample, Mapping) else getattr(sample, name)
         except (KeyError, AttributeError) as error:
@@ -121,8 +127,6 @@ def _field_length(name: str) -> LengthFn:
         if hasattr(value, "__len__") and getattr(value, "shape", None) != ():
             return len(value)
         return value  # type: ignore[no-any-return]  # checked by the caller
-
-    return length_of
 
 
 def _checked(value: Any, number: int) -> int:

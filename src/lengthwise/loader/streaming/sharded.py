@@ -43,7 +43,8 @@ class Report(NamedTuple):
         num_movable: of them, those it could hand over.
         room: samples that its buffer can take, whatever their lengths.
         exhausted: 1 where its stream has ended.
-        most_steps: steps it can surely take.
+        most_steps: steps that its batches suffice for; those of a stream that has not ended
+            are not counted, and its samples stand for them.
     """
 
     epoch: int
@@ -123,7 +124,10 @@ class Sharded:
         if all_ended and max(held) - min(held) <= 1:
             self._finish()
         else:
-            self.steps_left = min(self._feed.config.sync_every, *held)
+            # Batches of a replica whose stream has ended are to be full ones, so that the window
+            # ends, and samples are handed over, before they run out.
+            enough = max(1, min(report.most_steps for report in reports))
+            self.steps_left = min(self._feed.config.sync_every, enough, *held)
 
     def _gather(self) -> list[Report]:
         feed = self._feed
@@ -134,7 +138,7 @@ class Sharded:
             num_movable=len(feed.buffer),
             room=feed.room,
             exhausted=int(feed.reader.exhausted),
-            most_steps=feed.num_held if self.tail is None else len(self.tail),
+            most_steps=self._most_steps(),
         )
         reports = [Report(*row) for row in self._peers.gather(mine)]
         if len({report[:2] for report in reports}) > 1:
@@ -147,6 +151,11 @@ class Sharded:
                 f"after the same step on every replica."
             )
         return reports
+
+    def _most_steps(self) -> int:
+        if self.tail is not None:
+            return len(self.tail)
+        return self._feed.num_batches_held if self._feed.reader.exhausted else self._feed.num_held
 
     def _hand_over(self, moves: Sequence[Move]) -> None:
         buffer = self._feed.buffer
