@@ -126,7 +126,8 @@ def _show(plan: EpochPlan, diversity: Diversity) -> None:
         ("distinct shapes", f"{diversity.num_shapes:,}"),
         ("fingerprint", plan.fingerprint),
     ]
-    title = f"epoch {plan.epoch} for {plan.num_replicas:,} replicas"
+    noun = "replica" if plan.num_replicas == 1 else "replicas"
+    title = f"epoch {plan.epoch} for {plan.num_replicas:,} {noun}"
     print_table(title, ["", "value"], rows)
     for what, count in stats.left_out().items():
         print_line(f"{what}: {count:,}")
