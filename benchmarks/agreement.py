@@ -194,8 +194,8 @@ about so many batches (16,384 tokens, at most 64 samples, 1,000 epochs); differe
 {few}
 
 From some thirty batches a bucket on the figures are good to 0.3 %, from ten on to 1.5 %, and with
-four to ten to 5 %. A bucket of two or three batches can be 18 % off in their number (2 against 3) and
-7 % in padding: give such data fewer buckets.
+four to ten to 5 %. A bucket of two or three batches can be 18 % off in their number (2 against 3)
+and 7 % in padding: give such data fewer buckets.
 """
 
 
