@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "files": {"errors", "core"},
     "compare": {"errors", "core"},
     "loader": {"errors", "core", "lengths"},
+    "integrations": {"errors", "core", "loader"},
     "report": {"errors", "core"},
     "cli": {"errors", "core", "lengths", "files", "compare", "report"},
     "": {"errors", "core", "lengths", "files", "compare", "report"},
@@ -37,6 +38,7 @@ AT_THE_TOP = {
     "files": {"numpy"},
     "compare": {"numpy"},
     "loader": {"numpy", "torch"},
+    "integrations": {"numpy"},
     "report": {"numpy"},
     "cli": {"numpy", "rich", "typer", "tomli_w", "click"},
 }
@@ -46,6 +48,7 @@ only what each layer is for. numba is slow to import, so it stays behind the ker
 INSIDE_FUNCTIONS = {
     "lengths": {"pyarrow", "datasets", "tokenizers", "transformers", "zstandard"},
     "files": {"pyarrow", "tomli_w"},
+    "integrations": {"torch", "accelerate", "torchdata", "transformers"},
     "report": {"jinja2", "vl_convert"},
 }
 """Packages that a layer may import besides, but only when a function that needs them runs."""

@@ -239,8 +239,8 @@ class BucketBatchSampler(Sampler[list[int]]):
     def even_epochs(self, num_epochs: int) -> None:
         """Give the run's first epochs the same number of batches, for trainers that rely on it.
 
-        Sets the config's ``num_batches``; see :meth:`lengthwise.Planner.evened`. Call it before
-        anything is iterated or loaded.
+        Sets the config's ``num_batches``, unless it is set; see :meth:`lengthwise.Planner.evened`.
+        Call it before anything is iterated or loaded.
 
         Args:
             num_epochs: how many.
@@ -249,12 +249,13 @@ class BucketBatchSampler(Sampler[list[int]]):
             ConfigError: the sampler has moved from its start.
             PlanError: the config's own ``num_batches`` is too small for one of these epochs.
         """
+        planner = self._dealer_now().planner.evened(num_epochs)
+        if planner is self.planner:
+            return
         if self._progress.iteration is not None or self._progress.upcoming != Position():
             raise ConfigError("epochs can be evened before the first is begun or a state is loaded")
-        planner = self._dealer_now().planner.evened(num_epochs)
-        if planner is not self.planner:
-            self._dealer = self._dealer.with_planner(planner)
-            self._identity = PlanIdentity.of(planner)
+        self._dealer = self._dealer.with_planner(planner)
+        self._identity = PlanIdentity.of(planner)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration.

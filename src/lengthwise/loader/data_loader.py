@@ -19,6 +19,29 @@ if TYPE_CHECKING:
 Sample = TypeVar("Sample", covariant=True)  # noqa: PLC0105 - as torch's DataLoader has it
 
 
+def check_pair(dataset: Any, batch_sampler: Any, options: Mapping[str, Any]) -> None:
+    """Refuse a loader whose batches could not be told from a sampler's place.
+
+    Raises:
+        ConfigError: see :class:`ResumableDataLoader`.
+    """
+    if not isinstance(batch_sampler, BucketBatchSampler):
+        raise ConfigError(
+            f"batch_sampler must be a BucketBatchSampler, got {type(batch_sampler).__name__}"
+        )
+    num_samples = len(dataset) if hasattr(dataset, "__len__") else None
+    if num_samples is not None and num_samples != batch_sampler.num_samples:
+        raise ConfigError(
+            f"the data set has {num_samples:,} samples, the sampler was made from "
+            f"{batch_sampler.num_samples:,} lengths; take the lengths of the very object that "
+            f"the loader indexes"
+        )
+    if not options.get("in_order", True):
+        raise ConfigError(
+            "in_order=False hands batches out in an order that no state can describe; leave it out"
+        )
+
+
 class _Handed:
     """Batches that one pass over the loader has handed out."""
 
@@ -53,22 +76,7 @@ class ResumableDataLoader(DataLoader[Sample]):
         self, dataset: Dataset[Sample], batch_sampler: BucketBatchSampler, **options: Any
     ) -> None:
         """Check that sampler and data set belong together."""
-        if not isinstance(batch_sampler, BucketBatchSampler):
-            raise ConfigError(
-                f"batch_sampler must be a BucketBatchSampler, got {type(batch_sampler).__name__}"
-            )
-        num_samples = len(dataset) if hasattr(dataset, "__len__") else None
-        if num_samples is not None and num_samples != batch_sampler.num_samples:
-            raise ConfigError(
-                f"the data set has {num_samples:,} samples, the sampler was made from "
-                f"{batch_sampler.num_samples:,} lengths; take the lengths of the very object that "
-                f"the loader indexes"
-            )
-        if not options.get("in_order", True):
-            raise ConfigError(
-                "in_order=False hands batches out in an order that no state can describe; leave "
-                "it out"
-            )
+        check_pair(dataset, batch_sampler, options)
         super().__init__(dataset, batch_sampler=batch_sampler, **options)
         self._handed = _Handed(None)
 
