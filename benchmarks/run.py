@@ -18,7 +18,9 @@ import import_time
 import optimiser
 import ordering
 import planning
+import sampling
 import scanning
+import streaming
 from workloads import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -30,6 +32,8 @@ PARTS = {
     "frontier": frontier.measure,
     "scanning": scanning.measure,
     "collating": collating.measure,
+    "sampling": sampling.measure,
+    "streaming": streaming.measure,
     "import_time": import_time.measure,
 }
 

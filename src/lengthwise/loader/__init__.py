@@ -6,6 +6,7 @@ from lengthwise.loader.loss import StepLoss, TokenWeightedLoss, count_tokens, to
 from lengthwise.loader.monitor import BatchMonitor
 from lengthwise.loader.pack import PackCollator
 from lengthwise.loader.pad import PadCollator
+from lengthwise.loader.streaming import StreamingBucketBatcher, StreamingConfig, StreamStats
 
 __all__ = [
     "BatchMonitor",
@@ -14,6 +15,9 @@ __all__ = [
     "PadCollator",
     "ResumableDataLoader",
     "StepLoss",
+    "StreamStats",
+    "StreamingBucketBatcher",
+    "StreamingConfig",
     "TokenWeightedLoss",
     "count_tokens",
     "token_weighted_loss",

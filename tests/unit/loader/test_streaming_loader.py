@@ -4,6 +4,7 @@ import functools
 import warnings
 
 import datasets
+import datasets.distributed
 import pytest
 import torch
 import torchdata.nodes
@@ -12,6 +13,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from lengthwise.errors import ConfigError
 from lengthwise.loader.streaming import StreamingBucketBatcher
+from lengthwise.loader.testing import check_resume
 from support.streams import StatefulStream, batcher_of, numbers, run, samples_of
 
 # torchdata 0.11 calls something that torch 2.13 has deprecated.
@@ -38,7 +40,10 @@ def epochs():
         {},
         {"num_workers": 1},
         {"num_workers": 1, "persistent_workers": True},
-        {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
+        pytest.param(
+            {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
+            marks=pytest.mark.slow,  # a new interpreter that imports torch
+        ),
     ],
     ids=["none", "one", "persistent", "spawned"],
 )
@@ -88,14 +93,18 @@ def test_a_state_that_a_worker_has_run_ahead_of_is_refused():
 
 def test_two_workers_are_refused_with_the_way_out():
     """Each would read the whole stream and yield every sample again."""
+    data = iter(loader(batcher_of(LENGTHS, **OPTIONS), num_workers=2))
     with pytest.raises(ConfigError, match=r"num_workers=2: each worker would.*many workers below"):
-        list(loader(batcher_of(LENGTHS, **OPTIONS), num_workers=2))
+        next(data)
+    data._shutdown_workers()  # left to the garbage collector, it takes torch 5 s a worker
 
 
 def test_a_worker_cannot_ask_other_replicas():
     batcher = batcher_of(LENGTHS, **OPTIONS, sharding="sharded", rank=0, num_replicas=2)
+    data = iter(loader(batcher, num_workers=1))
     with pytest.raises(ConfigError, match="use num_workers=0, or sharding='replicated'"):
-        list(loader(batcher, num_workers=1))
+        next(data)
+    data._shutdown_workers()
 
 
 def test_many_workers_below_feed_one_buffer():
@@ -196,6 +205,25 @@ def test_a_hugging_face_stream_forgets_a_loaded_state():
     assert list(batcher) == whole[1:]
     batcher.set_epoch(0)
     assert list(batcher) == whole
+
+
+@pytest.mark.parametrize("sharding", ["replicated", "strided"])
+def test_one_part_of_a_hugging_face_stream_is_refused_where_all_of_it_is_needed(sharding):
+    """Each replica would deal out another part as if it were the whole."""
+    part = datasets.distributed.split_dataset_by_node(
+        hugging_face(shuffled=False), rank=0, world_size=2
+    )
+    options = {**OPTIONS, "sharding": sharding, "rank": 0, "num_replicas": 2}
+    with pytest.raises(ConfigError, match="use sharding='sharded'"):
+        iter(StreamingBucketBatcher(part, "length", **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"boundaries": [1, 6, 20, 33]}, {"rank": 1}])
+def test_the_harness_for_loaders_finds_nothing_wrong(options):
+    """The same check that samplers and loaders of plans have to pass; also without a worker."""
+    if "rank" in options:
+        options = {**options, "num_replicas": 2}
+    assert check_resume(lambda: batcher_of(LENGTHS, **OPTIONS, **options)) > 10
 
 
 def test_torchdata_nodes_are_a_source_if_they_do_not_restart_by_themselves():

@@ -178,9 +178,15 @@ class StreamingBucketBatcher(IterableDataset[Any]):
             self._begin = None
 
     def _new_pass(self) -> StreamPass:
-        epoch = self.epoch
+        epoch, sharding = self.epoch, self.config.sharding
         replica = self._replica_now()
         self.config.check_buffer(replica.num_replicas)
+        if self._source.is_split and replica.num_replicas > 1 and sharding != "sharded":
+            raise ConfigError(
+                f"the source is one part of a data set that split_dataset_by_node has divided, and "
+                f"sharding={sharding!r} needs all of it on every replica: use sharding='sharded', "
+                f"or the data set as it was before"
+            )
         return StreamPass(
             self.config,
             replica,

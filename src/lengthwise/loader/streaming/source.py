@@ -53,6 +53,12 @@ class Source:
             and not _shuffles_in_a_buffer(stream)
         )
 
+    @property
+    def is_split(self) -> bool:
+        """Whether it is a ``datasets`` stream that ``split_dataset_by_node`` gave one part of."""
+        split = getattr(self._stream, "_distributed", None)
+        return getattr(split, "world_size", 1) > 1
+
     def open(self, epoch: int, state: State | None = None) -> Iterator[Any]:
         """Read an epoch from its start, or from where ``state`` was taken."""
         stream: Any = self._stream
