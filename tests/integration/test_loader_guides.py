@@ -23,7 +23,11 @@ def code_of(guide: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("guide", "prints"),
-    [("loss.md", ("loss ", "Lightning: ")), ("monitor.md", ("tokens/s", "  3 4.000"))],
+    [
+        ("loss.md", ("loss ", "Lightning: ")),
+        ("monitor.md", ("tokens/s", "  3 4.000")),
+        ("sampler.md", ("epoch 0: ", "epoch 1: ")),
+    ],
 )
 def test_the_code_of_a_guide_runs_as_written(guide, prints, tmp_path):
     # The blocks build on each other, and check themselves with assert. A warning of ours would

@@ -2,6 +2,7 @@
 
 from lengthwise.loader.batch_sampler import BucketBatchSampler
 from lengthwise.loader.data_loader import ResumableDataLoader
+from lengthwise.loader.from_dataset import lengths_of
 from lengthwise.loader.loss import StepLoss, TokenWeightedLoss, count_tokens, token_weighted_loss
 from lengthwise.loader.monitor import BatchMonitor
 from lengthwise.loader.pack import PackCollator
@@ -20,5 +21,6 @@ __all__ = [
     "StreamingConfig",
     "TokenWeightedLoss",
     "count_tokens",
+    "lengths_of",
     "token_weighted_loss",
 ]
