@@ -21,6 +21,8 @@ import planning
 import sampling
 import scanning
 import streaming
+import training
+import training_page
 from workloads import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -34,6 +36,7 @@ PARTS = {
     "collating": collating.measure,
     "sampling": sampling.measure,
     "streaming": streaming.measure,
+    "training": training.measure,
     "import_time": import_time.measure,
 }
 
@@ -60,6 +63,8 @@ def main():
             (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
             if name == "frontier":
                 fill_readme(frontier.table(found))
+            if name == "training":
+                training_page.fill_page(found, about)
 
 
 def fill_readme(table):
