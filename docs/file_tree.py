@@ -11,7 +11,17 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 BEGIN, END = "<!-- tree -->\n", "<!-- /tree -->\n"
-ORDER = ("errors.py", "core", "lengths", "files", "compare", "loader", "integrations", "report", "cli")
+ORDER = (
+    "errors.py",
+    "core",
+    "lengths",
+    "files",
+    "compare",
+    "loader",
+    "integrations",
+    "report",
+    "cli",
+)
 """The package's folders in the order of its layers; anything else follows by name."""
 LEFT_OUT = ("__init__.py", "_version.py")
 COLUMN = 28

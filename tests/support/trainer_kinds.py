@@ -75,7 +75,8 @@ def loading(options):
 
 
 def start_processes():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 
 
 def plain_loop(options, record, loader, model, save):
@@ -99,14 +100,14 @@ def ddp(options, record):
     start_processes()
     sampler = BucketBatchSampler(all_lengths(), **OPTIONS)
     loader = ddp_loader(Rows(), sampler, **loading(options))
-    saved = (options.resume or options.folder) / "checkpoint.json"
     if options.resume:
-        loader.load_state_dict(json.loads(saved.read_text()))
+        loader.load_state_dict(json.loads((options.resume / "checkpoint.json").read_text()))
         record.epoch = loader.state_dict()["epoch"]
 
     def save():
         if dist.get_rank() == 0:
-            saved.write_text(json.dumps(loader.state_dict()))
+            text = json.dumps(loader.state_dict())
+            (options.folder / "checkpoint.json").write_text(text)
 
     model = torch.nn.parallel.DistributedDataParallel(Tiny(record))
     plain_loop(options, record, loader, model, save)
@@ -118,14 +119,17 @@ def torchdata(options, record):
     start_processes()
     sampler = BucketBatchSampler(all_lengths(), **OPTIONS)
     loader = stateful_loader(Rows(), sampler, **loading(options))
-    rank = dist.get_rank()
-    saved = (options.resume or options.folder) / f"checkpoint{rank}.pt"
+    name = f"checkpoint{dist.get_rank()}.pt"
     if options.resume:
-        loader.load_state_dict(torch.load(saved))
+        loader.load_state_dict(torch.load(options.resume / name))
         record.epoch = options.save_in_epoch
 
     model = torch.nn.parallel.DistributedDataParallel(Tiny(record))
-    plain_loop(options, record, loader, model, lambda: torch.save(loader.state_dict(), saved))
+
+    def save():
+        torch.save(loader.state_dict(), options.folder / name)
+
+    plain_loop(options, record, loader, model, save)
 
 
 def fabric(options, record):
@@ -136,12 +140,15 @@ def fabric(options, record):
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     fabric.launch()
     loader = fabric_loader(fabric, make_loader(options))
-    saved = (options.resume or options.folder) / "checkpoint.ckpt"
     model = fabric.setup_module(Tiny(record))
     if options.resume:
-        fabric.load(saved, {"loader": loader})
+        fabric.load(options.resume / "checkpoint.ckpt", {"loader": loader})
         record.epoch = loader.state_dict()["epoch"]
-    plain_loop(options, record, loader, model, lambda: fabric.save(saved, {"loader": loader}))
+
+    def save():
+        fabric.save(options.folder / "checkpoint.ckpt", {"loader": loader})
+
+    plain_loop(options, record, loader, model, save)
 
 
 def accelerate(options, record, *, skip=False):
@@ -168,10 +175,9 @@ def accelerate(options, record, *, skip=False):
                 record.steps += int(accelerator.sync_gradients)
                 optimizer.step()
                 optimizer.zero_grad()
-            if record.place == [options.save_in_epoch, options.save_after]:
+            if not skip and record.place == [options.save_in_epoch, options.save_after]:
                 accelerator.save_state(options.folder / "checkpoint")
         record.epoch, active = record.epoch + 1, loader
-    accelerator.end_training()
 
 
 def accelerate_skip(options, record):
@@ -252,7 +258,7 @@ def transformers(options, record):
         use_cpu=True,
         num_train_epochs=options.epochs,
         gradient_accumulation_steps=ACCUMULATION,
-        save_steps=1,
+        data_seed=0,
         report_to="none",
         disable_tqdm=True,
         dataloader_num_workers=options.num_workers,
@@ -267,10 +273,9 @@ def transformers(options, record):
     )
     use_lengthwise(trainer, **OPTIONS)
     record.len = len(trainer.get_train_dataloader())
-    checkpoint = None
-    if options.resume:
-        done = options.save_in_epoch * -(-record.len // ACCUMULATION)
-        checkpoint = options.resume / f"checkpoint-{done + options.save_after // ACCUMULATION}"
+    before = options.save_in_epoch * -(-record.len // ACCUMULATION)
+    arguments.save_steps = before + options.save_after // ACCUMULATION
+    checkpoint = options.resume and options.resume / f"checkpoint-{arguments.save_steps}"
     trainer.train(resume_from_checkpoint=checkpoint)
 
 

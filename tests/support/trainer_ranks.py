@@ -20,43 +20,56 @@ NUM_SAMPLES = 120
 ACCUMULATION = 2
 
 
-def run_ranks(folder, kind, *, num_replicas=2, **options):
-    """Run all ranks to the end; returns what each saw.
+def run_ranks(folder, *kinds, num_replicas=2, **options):
+    """Run all ranks to the end, one kind of loop after the other; returns what each saw.
 
     Args:
-        folder: an empty one, for the ranks' files and the checkpoint.
-        kind: of ``trainer_kinds.KINDS``.
+        folder: a new one, for the ranks' files and the checkpoints.
+        kinds: of ``trainer_kinds.KINDS``; those of one framework share processes, which take long
+            to start.
         num_replicas: processes.
         options: command line options; ``resume`` is the folder of the run whose checkpoint to load.
 
     Returns:
-        A dict per rank: ``epochs`` (the batches of each, by epoch), ``steps`` of the optimiser and
-        ``len`` of the loader at the start.
+        By kind, a dict per rank: ``epochs`` (the batches of each, by epoch), ``steps`` of the
+        optimiser and ``len`` of the loader at the start.
     """
-    folder.mkdir()
-    arguments = [kind, "--folder", str(folder)]
+    for kind in kinds:
+        (folder / kind).mkdir(parents=True)
+    arguments = [*kinds, "--folder", str(folder)]
     for name, value in options.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, *arguments],
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for environment in _environments(num_replicas)
+        _start(folder / f"rank{rank}.log", arguments, environment)
+        for rank, environment in enumerate(_environments(num_replicas))
     ]
     try:
-        for process in processes:
-            output = process.communicate(timeout=TIMEOUT_SECONDS)[0]
-            assert process.returncode == 0, output
+        for rank, process in enumerate(processes):
+            code = process.wait(timeout=TIMEOUT_SECONDS)
+            assert code == 0, (folder / f"rank{rank}.log").read_text()
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    found = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(num_replicas)]
-    return [{**seen, "epochs": {int(e): b for e, b in seen["epochs"].items()}} for seen in found]
+    return {
+        kind: [_seen(folder / kind / f"rank{rank}.json") for rank in range(num_replicas)]
+        for kind in kinds
+    }
+
+
+def _start(log, arguments, environment):
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _seen(path):
+    seen = json.loads(path.read_text())
+    return {**seen, "epochs": {int(e): batches for e, batches in seen["epochs"].items()}}
 
 
 def _environments(num_replicas):
@@ -102,7 +115,7 @@ class Record:
 def main():
     """One rank."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind")
+    parser.add_argument("kinds", nargs="+")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--save-in-epoch", type=int, default=1)
@@ -119,12 +132,14 @@ def main():
     random.seed(rank)
     from support import trainer_kinds
 
-    record = Record()
-    trainer_kinds.KINDS[options.kind](options, record)
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    written = {"epochs": record.epochs, "steps": record.steps, "len": record.len}
-    (options.folder / f"rank{rank}.json").write_text(json.dumps(written))
+    for kind in options.kinds:
+        record = Record()
+        resume = options.resume and options.resume / kind.removesuffix("-skip")
+        own = {**vars(options), "folder": options.folder / kind, "resume": resume}
+        trainer_kinds.KINDS[kind](argparse.Namespace(**own), record)
+        written = {"epochs": record.epochs, "steps": record.steps, "len": record.len}
+        (options.folder / kind / f"rank{rank}.json").write_text(json.dumps(written))
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
