@@ -27,6 +27,7 @@ def code_of(guide: str) -> str:
         ("loss.md", ("loss ", "Lightning: ")),
         ("monitor.md", ("tokens/s", "  3 4.000")),
         ("sampler.md", ("epoch 0: ", "epoch 1: ")),
+        ("streaming.md", ("of the tokens were real", "learned (0, ", "samples were cut")),
     ],
 )
 def test_the_code_of_a_guide_runs_as_written(guide, prints, tmp_path):

@@ -174,6 +174,21 @@ def test_a_stream_that_drifts_is_warned_about_once_a_window():
     assert "Shuffle the stream" in messages[0]
 
 
+@pytest.mark.parametrize(("window", "warned"), [(200, True), (20, False)])
+def test_a_small_drift_is_told_where_the_window_is_large_enough_to_be_sure(window, warned):
+    """A quarter of the range further up is a distance of 0.25.
+
+    1.95 * sqrt(2 / 200) is 0.195, below it; 1.95 * sqrt(2 / 20) is 0.62, above it.
+    """
+    alike = [1 + (7 * i) % 20 for i in range(window)]
+    lengths = alike + [length + 5 for length in alike]
+    batcher = batcher_of(lengths, max_tokens=200, buffer_samples=window, num_buckets=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(batcher)
+    assert len(caught) == warned
+
+
 def test_a_shuffled_stream_does_not_drift():
     """20 windows of 200 from one distribution; by chance one in a thousand would be reported."""
     lengths = (1 + np.random.default_rng(0).integers(0, 60, 4200)).tolist()

@@ -64,6 +64,7 @@ def watch_buffer(batcher, checks):
         yield batch
 
 
+@pytest.mark.filterwarnings("ignore:lengths have drifted")
 @given(STREAMS, configs())
 def test_every_sample_comes_once_within_the_limits_and_the_buffer_within_its_bounds(
     lengths, config
@@ -89,6 +90,7 @@ def test_every_sample_comes_once_within_the_limits_and_the_buffer_within_its_bou
     assert stats.num_dropped_samples == stats.num_split_batches == 0
 
 
+@pytest.mark.filterwarnings("ignore:lengths have drifted")
 @pytest.mark.filterwarnings("ignore:the last .* samples of the stream are left out")
 @given(STREAMS, st.integers(2, 4), st.data())
 def test_replicas_of_one_stream_take_equally_many_batches_that_share_all_samples(
@@ -198,9 +200,10 @@ def test_a_tail_that_does_not_fill_a_batch_ends_the_pass(count, expected):
 
 
 def test_no_sample_of_an_endless_stream_waits_for_ever():
-    """One long sample among equal short ones would never be the tighter choice of two.
+    """One long sample among equal short ones is the tighter of two only if both draws hit it.
 
-    It comes first, and is asked for once it has waited for 16 buffers of 8: within 16 batches of 4.
+    It comes first, and is asked for once it has waited for 16 buffers of 64, within 16 batches of
+    8. By draws alone, one batch in 4,096 would hold it.
     """
 
     def endless():
@@ -210,8 +213,8 @@ def test_no_sample_of_an_endless_stream_waits_for_ever():
             number += 1
             yield from samples_of([25])
 
-    batcher = batcher_of(endless, max_tokens=100, buffer_samples=8)
-    at_most = itertools.islice(batcher, 16 * 8 // 4 + 16)
+    batcher = batcher_of(endless, max_tokens=200, buffer_samples=64)
+    at_most = itertools.islice(batcher, 16 * 64 // 8 + 16)
     assert any(sample.length == 90 for batch in at_most for sample in batch)
 
 

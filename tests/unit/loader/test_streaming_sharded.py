@@ -42,7 +42,15 @@ def run_shards(shards, num_epochs=1, **options):
 
     def one(rank, peers):
         batcher = make(shards, rank, peers, **options)
-        batches = [[numbers(batch) for batch in batcher] for _ in range(num_epochs)]
+        batches = []
+        for _ in range(num_epochs):
+            batches.append([])
+            for batch in batcher:
+                batches[-1].append(numbers(batch))
+                # Samples of others included, the buffer keeps to its bounds.
+                config, buffer = batcher.config, batcher._pass._feed.buffer
+                assert len(buffer) <= config.buffer_samples
+                assert buffer.num_tokens <= (config.buffer_tokens or 2**60)
         return batches, batcher.stats
 
     results, meeting = on_threads(len(shards), one)
@@ -163,7 +171,16 @@ def test_a_strided_stream_is_shared_without_a_shard_of_its_own():
 
 
 @pytest.mark.filterwarnings("ignore:lengths have drifted")
-@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"num_buckets": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"drop_last": True},
+        {"num_buckets": 2},
+        {"oversize": "single", "max_tokens": 25},
+        {"buffer_tokens": 300, "accumulation_steps": 3},
+    ],
+)
 def test_states_of_all_replicas_restore_the_rest_after_every_step(options):
     """Unequal shards, so states also fall into windows, hand-overs and the agreed end; 2 epochs."""
     shards = shard_samples([[1 + i % 30 for i in range(70)], [1 + 3 * i % 20 for i in range(25)]])

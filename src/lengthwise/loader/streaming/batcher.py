@@ -8,12 +8,13 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from lengthwise.core.limits import require_int
-from lengthwise.errors import ConfigError, PlanMismatchError
+from lengthwise.errors import ConfigError
 from lengthwise.loader.distributed import Replica
 from lengthwise.loader.streaming.config import config_of
 from lengthwise.loader.streaming.intake import Intake
 from lengthwise.loader.streaming.peers import TorchPeers
 from lengthwise.loader.streaming.source import Source
+from lengthwise.loader.streaming.state import check_state, to_dict
 from lengthwise.loader.streaming.stats import StreamStats
 from lengthwise.loader.streaming.stream_pass import StreamPass
 
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
     from lengthwise.loader.streaming.config import StreamingConfig, StreamingOptions
     from lengthwise.loader.streaming.peers import Peers
-
-STATE_VERSION = 1
-"""Of the state, and of the rules by which batches are formed."""
-_FREE_SETTINGS = ("state_samples",)
-"""Settings that may differ between a state and the batcher it is loaded into."""
 
 
 class StreamingBucketBatcher(IterableDataset[Any]):
@@ -230,14 +226,7 @@ class StreamingBucketBatcher(IterableDataset[Any]):
             rest = current.state()
         elif self._begin is not None and self._begin[0] == self.epoch:
             rest = self._begin[1]
-        return {
-            "version": STATE_VERSION,
-            "epoch": self.epoch,
-            "rank": replica.rank,
-            "num_replicas": replica.num_replicas,
-            "settings": self.config.to_dict(),
-            "rest": rest,
-        }
+        return to_dict(self.epoch, rest, self.config, replica)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a saved state stands; the next iteration goes on from there.
@@ -251,7 +240,7 @@ class StreamingBucketBatcher(IterableDataset[Any]):
             PlanMismatchError: a state of another kind, version, replica or other settings; names
                 everything that differs.
         """
-        _check_state(state_dict, self.config, self._replica_now())
+        check_state(state_dict, self.config, self._replica_now())
         self._pass = None
         self._cells[0], self._cells[1] = state_dict["epoch"], 0
         rest = state_dict["rest"]
@@ -299,25 +288,3 @@ def _check_worker(sharding: str, replica: Replica) -> bool:
             f"use num_workers=0, or sharding='replicated'"
         )
     return True
-
-
-def _check_state(state: Mapping[str, Any], config: StreamingConfig, replica: Replica) -> None:
-    if not hasattr(state, "get") or state.get("version") != STATE_VERSION or "rest" not in state:
-        raise PlanMismatchError(
-            f"this is no state of a StreamingBucketBatcher of version {STATE_VERSION}"
-        )
-    then, now = dict(state["settings"]), config.to_dict()
-    if config.sharding != "replicated":
-        then |= {name: state[name] for name in ("rank", "num_replicas")}
-        now |= {"rank": replica.rank, "num_replicas": replica.num_replicas}
-    differences = [
-        f"{name} ({then.get(name)!r} then, {now.get(name)!r} now)"
-        for name in sorted(then.keys() | now.keys())
-        if name not in _FREE_SETTINGS and then.get(name) != now.get(name)
-    ]
-    if differences:
-        raise PlanMismatchError(
-            f"the state belongs to other settings; these differ: {'; '.join(differences)}. To "
-            f"train on as things are now, do not load this state: call "
-            f"set_epoch({state['epoch'] + 1}) to begin the next epoch."
-        )
