@@ -113,8 +113,12 @@ def _shard_class() -> Any:
             if sampler.iteration is None:
                 return dict(self.base_dataloader.state_dict())
             if sampler.iteration is self._own_pass:
-                return dict(self.dl_state_dict)
-            if self.gradient_state.in_dataloader:
+                state = dict(self.dl_state_dict)
+                state.pop("_iterator_finished", None)  # Accelerate's own
+                return state
+            in_use = self.gradient_state.dataloader_references
+            samplers = [getattr(loader, "batch_sampler", None) for loader in in_use]
+            if any(getattr(skipping, "batch_sampler", None) is sampler for skipping in samplers):
                 raise ConfigError(
                     "the place in an epoch begun with skip_first_batches is not known, since "
                     "Accelerate fetches ahead of training: save at the epoch's end, or resume with "
