@@ -140,7 +140,7 @@ def test_it_resumes_from_every_place_of_two_epochs(num_workers):
 
 def test_being_told_the_epoch_that_runs_changes_nothing():
     """Lightning makes the iterator, then tells the epoch; workers may have fetched all of it."""
-    few = LightningLoader(loader(2, max_batch_size=None, max_tokens=1500))
+    few = LightningLoader(loader(2, max_batch_size=None, max_tokens=4000))
     batches = iter(few)
     first = next(batches)
     fetched = few.loader.batch_sampler.iteration
