@@ -1,7 +1,8 @@
-"""Does batching by length cost or gain anything in training? A real, small comparison on the CPU.
+"""Does batching by length cost or gain anything in training? A real, small comparison, on a CPU.
 
-Two parts, each with several seeds: all strategies trained beside each other, and the noise of a
-step's gradient by the order of batches. ``docs/concepts/training.md`` explains and reports them;
+Three parts, each with several seeds: all strategies trained beside each other, the default's speed
+against that of sorted batches once more and closer, and the noise of a step's gradient by the order
+of batches. ``docs/concepts/training.md`` explains and reports them;
 ``training_page.py`` writes its tables and plots from the result.
 """
 
@@ -11,10 +12,12 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import islice
 
 import training_data
 import training_gradients
 import training_runs
+import training_speed
 from training_page import print_summary
 
 
@@ -30,6 +33,9 @@ class Size:
     num_rounds: int
     """Turns of each strategy in a run."""
     num_evaluations: int
+    num_timed_samples: int
+    """Of the closer look at speed."""
+    num_repeats: int
     checkpoints: tuple[int, ...]
     """Samples trained on where gradients are measured."""
     num_gradient_batches: int
@@ -39,19 +45,24 @@ class Size:
     num_processes: int
 
 
-FULL = Size(1, 64, 1000, 48, 8, (450, 2700), 128, 50, 3, 2)
-QUICK = Size(24, 4, 24, 2, 2, (24,), 8, 3, 1, 1)
+FULL = Size(1, 64, 1000, 48, 8, 360, 3, (450, 2400), 128, 50, 3, 2)
+QUICK = Size(24, 4, 24, 2, 2, 24, 2, (24,), 8, 3, 1, 1)
 
 
 def measure(quick):
-    """Both parts for every seed, as plain values."""
+    """All parts for every seed, as plain values."""
     size = QUICK if quick else FULL
     corpus = training_data.collect(size.num_held_out, size.every_file)
     runs_of = (corpus, size.num_samples, size.num_rounds, size.num_evaluations)
     noise_of = (corpus, size.checkpoints, size.num_gradient_batches, size.num_keys)
-    jobs = [(training_runs.compare, *runs_of, seed) for seed in range(size.num_seeds)]
-    jobs += [(training_gradients.measure_noise, *noise_of, seed) for seed in range(size.num_seeds)]
-    done = _run(jobs, size.num_processes)
+    times_of = (corpus, size.num_timed_samples, size.num_repeats)
+    kinds = {
+        "runs": (training_runs.compare, *runs_of),
+        "noise": (training_gradients.measure_noise, *noise_of),
+        "speed": (training_speed.least_times, *times_of),
+    }
+    jobs = [(*kind, seed) for kind in kinds.values() for seed in range(size.num_seeds)]
+    done = iter(_run(jobs, size.num_processes))
     found = {
         "torch": version("torch"),
         "size": asdict(size),
@@ -59,8 +70,7 @@ def measure(quick):
         "num_parameters": training_runs.num_parameters(),
         "limits": asdict(training_runs.LIMITS),
         "learning_rate": training_runs.LEARNING_RATE,
-        "runs": done[: size.num_seeds],
-        "noise": done[size.num_seeds :],
+        **{name: list(islice(done, size.num_seeds)) for name in kinds},
     }
     print_summary(found)
     return found

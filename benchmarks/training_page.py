@@ -129,16 +129,19 @@ def speed_table(found):
 
 
 def speed_sentence(found):
-    cpu, wall = (of_runs(found, "pooled", speed(clock)) for clock in ("cpu", "wall"))
+    cpu, wall = (
+        [speed(clock)(times["pooled"], times["sorted"]) for times in found["speed"]]
+        for clock in ("cpu", "wall")
+    )
     padding = fmean(of_runs(found, "pooled", efficiency)) / fmean(
         of_runs(found, "sorted", efficiency)
     )
     verdict = "reached" if fmean(cpu) >= TARGET else "missed"
     random = fmean(of_runs(found, "random", speed("cpu")))
     return (
-        f"The default ran at {spread(cpu, '.1%')} of sorted's speed by CPU time and at "
+        f"The default runs at {spread(cpu, '.1%')} of sorted's speed by CPU time and at "
         f"{spread(wall, '.1%')} by the clock; its padding alone would make it {padding:.1%}. The "
-        f"target, {TARGET:.0%} by CPU time, is {verdict}. Random batches ran at {random:.0%}."
+        f"target, {TARGET:.0%} by CPU time, is {verdict}. Random batches run at {random:.0%}."
     )
 
 
@@ -192,19 +195,20 @@ def noise_table(found):
     return "\n".join(lines)
 
 
+def by_order(rows, key, form):
+    """Means over the seeds of one number of the three orders, in words."""
+    means = {order: fmean(row[key] for row in rows[order]) for order in ORDERS[1:]}
+    return ", ".join(f"{mean:{form}} {order}" for order, mean in means.items())
+
+
 def noise_sentence(found):
-    sentences = []
-    for step, group, rows in noise_rows(found):
-        if group == 8:
-            noise = {n: fmean(r["gradient_noise"] for r in rows[n]) for n in ORDERS}
-            losses = {n: fmean(r["loss_std"] for r in rows[n]) for n in ORDERS}
-            sentences.append(
-                f"With 8 batches a step, after {step} steps: gradient noise a token is "
-                f"{noise['shuffled']:.2f} times that of random batches if shuffled, "
-                f"{noise['stratified']:.2f} if stratified, {noise['balanced']:.2f} if balanced; a "
-                f"step's loss varies by {losses['shuffled']:.3f} if shuffled, by "
-                f"{losses['balanced']:.3f} if balanced."
-            )
+    sentences = [
+        f"With 8 batches a step, after {step} steps, relative to random batches: gradient noise a "
+        f"token {by_order(rows, 'gradient_noise', '.2f')}; loss noise a token "
+        f"{by_order(rows, 'loss_noise', '.2f')}."
+        for step, group, rows in noise_rows(found)
+        if group == 8
+    ]
     alone = [row["single_samples"] for checkpoints in found["noise"] for row in checkpoints]
     sentences.append(
         f"Single samples drawn at random have {spread(alone, '.2f')} times the noise a token of "

@@ -5,17 +5,17 @@ from __future__ import annotations
 from statistics import fmean
 
 from lengthwise.report.plots import render_plot
-from lengthwise.report.theme import DASHES, SHAPES, colour, frame
+from lengthwise.report.theme import DASHES, colour, frame
 
 LOOKS = {
-    "sorted": ("sorted, frozen", 4, 4),
-    "bucketed": ("six best buckets", 1, 1),
-    "windowed": ("windows of 256", 2, 2),
-    "pooled": ("pool (default)", 0, 0),
-    "random": ("random", 3, 3),
-    "random_pairs": ("random, two batches a step", 3, 1),
+    "sorted": ("sorted, frozen", "series-5", "cross", 4),
+    "bucketed": ("six best buckets", "series-2", "square", 1),
+    "windowed": ("windows of 256", "series-3", "triangle-up", 2),
+    "pooled": ("pool (default)", "series-1", "circle", 0),
+    "random": ("random", "series-4", "diamond", 3),
+    "random_pairs": ("random, two batches a step", "series-4", "triangle-down", 1),
 }
-"""Name, number of the colour and mark, number of the dashes."""
+"""Name, colour, mark, number of the dashes."""
 ORDERS = ("shuffled", "stratified", "balanced")
 
 
@@ -38,7 +38,7 @@ def curves(runs):
     The loss falls from that of a uniform guess by then, which would flatten all the rest.
     """
     rows = []
-    for name, (label, _, _) in LOOKS.items():
+    for name, (label, *_) in LOOKS.items():
         for points in list(zip(*(run[name]["curve"] for run in runs), strict=True))[1:]:
             losses = [point["loss"] for point in points]
             mean = {key: fmean(p[key] for p in points) for key in ("real_tokens", "cpu_seconds")}
@@ -49,10 +49,11 @@ def curves(runs):
 
 def curve_plot(rows, key, title):
     """Held-out loss, a line a strategy; the thin bars reach from the least to the most seed."""
-    labels = [label for label, _, _ in LOOKS.values()]
+    labels, colours, shapes, dashes = zip(*LOOKS.values(), strict=True)
     legend = {"title": None, "orient": "top", "columns": 3, "labelLimit": 260}
+    legend |= {"symbolOpacity": 1, "symbolStrokeWidth": 0}  # marks alone, without their lines
 
-    def by_label(values):
+    def by_label(values, legend=legend):
         scale = {"domain": labels, "range": values}
         return {"field": "label", "type": "nominal", "scale": scale, "legend": legend}
 
@@ -60,7 +61,7 @@ def curve_plot(rows, key, title):
     zero = {"zero": False, "nice": True}
     x = {"field": key, "type": "quantitative", "title": title, "axis": axis, "scale": zero}
     y = {"type": "quantitative", "title": "held-out loss, nats a byte", "scale": zero}
-    colours = by_label([colour(f"series-{place + 1}") for _, place, _ in LOOKS.values()])
+    tints = by_label([colour(name) for name in colours])
     layers = [
         {
             "mark": {"type": "rule", "opacity": 0.35},
@@ -70,18 +71,18 @@ def curve_plot(rows, key, title):
             "mark": {"type": "line", "strokeWidth": 1.75},
             "encoding": {
                 "y": y | {"field": "loss"},
-                "strokeDash": by_label([DASHES[place] for _, _, place in LOOKS.values()]),
+                "strokeDash": by_label([DASHES[place] for place in dashes], None),
             },
         },
         {
             "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
             "encoding": {
                 "y": y | {"field": "loss"},
-                "shape": by_label([SHAPES[place] for _, place, _ in LOOKS.values()]),
+                "shape": by_label(shapes),
             },
         },
     ]
-    spec = {"height": 380, "encoding": {"x": x, "color": colours}, "layer": layers}
+    spec = {"height": 380, "encoding": {"x": x, "color": tints}, "layer": layers}
     return frame(rows, spec)
 
 
