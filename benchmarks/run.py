@@ -1,8 +1,8 @@
 """All benchmarks in one command: ``make bench``, or ``python benchmarks/run.py [NAME ...]``.
 
 Results go to ``benchmarks/results/NAME.json`` with the machine and versions they were measured on;
-the README's table is made from them. Machines differ and are noisy: read ratios, not seconds.
-``--quick`` runs small sizes and writes nothing.
+the README's table and two pages of the docs are made from them. Machines differ and are noisy:
+read ratios, not seconds. ``--quick`` runs small sizes and writes nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import frontier
 import import_time
 import optimiser
 import ordering
+import performance_page
 import planning
 import sampling
 import scanning
@@ -65,6 +66,8 @@ def main():
                 fill_readme(frontier.table(found))
             if name == "training":
                 training_page.fill_page(found, about)
+    if not options.quick:
+        performance_page.main()
 
 
 def fill_readme(table):
