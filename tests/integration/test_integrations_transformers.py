@@ -7,7 +7,13 @@ import torch
 
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.limits import BatchLimits
-from lengthwise.errors import ConfigError, DataError, LengthwiseWarning, PlanMismatchError
+from lengthwise.errors import (
+    ConfigError,
+    DataError,
+    LengthwiseWarning,
+    MissingDependencyError,
+    PlanMismatchError,
+)
 from lengthwise.integrations.transformers import use_lengthwise
 from support.loader_runs import flat
 from support.trainer_kinds import OPTIONS, Rows, Tiny, all_lengths, collate
@@ -75,6 +81,12 @@ def test_arguments_that_contradict_a_plan_are_refused(arguments, message, tmp_pa
     """At construction, with what to write instead."""
     with pytest.raises(ConfigError, match=message):
         use_lengthwise(trainer_of(tmp_path, **arguments), **OPTIONS)
+
+
+def test_an_older_trainer_is_refused():
+    """Before 4.57 it cannot say how many processes see different data."""
+    with pytest.raises(MissingDependencyError, match=r"pip install 'transformers>=4\.57'"):
+        use_lengthwise(object(), max_tokens=400)
 
 
 def test_several_devices_in_one_process_are_refused(tmp_path, monkeypatch):

@@ -77,10 +77,10 @@ def _shard_class() -> Any:
                 device=accelerator.device if accelerator.device_placement else None,
                 rng_types=random_numbers or None,
                 batch_sampler=loader.batch_sampler,
-                iteration=loader.batch_sampler.epoch,
                 _non_blocking=accelerator.non_blocking,
             )
             self.base_dataloader: Any = loader
+            self.iteration = loader.batch_sampler.epoch
             self._waiting: dict[str, Any] | None = None
             self._own_pass: object = None
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import ConfigError, LengthwiseWarning
+from lengthwise.errors import ConfigError, LengthwiseWarning, MissingDependencyError
 from lengthwise.integrations.settings import check_accumulation, check_replicas
 
 if TYPE_CHECKING:
@@ -52,12 +52,18 @@ def use_lengthwise(
     Raises:
         ConfigError: a training argument that would change batches or repeat samples.
         DataError: the data set's lengths are not known.
+        MissingDependencyError: transformers is older than 4.57.
 
     Example:
         >>> trainer = use_lengthwise(Trainer(...), max_tokens=16_384)  # doctest: +SKIP
     """
     from lengthwise.integrations.transformers_checkpoint import callback
 
+    if not hasattr(trainer, "get_total_train_batch_size"):
+        raise MissingDependencyError(
+            "use_lengthwise works with the Trainer of transformers 4.57 and later: "
+            "pip install 'transformers>=4.57'"
+        )
     _check_arguments(trainer.args)
     sampler = _sampler(trainer, lengths, column, options)
     args, theirs = trainer.args, trainer.get_train_dataloader
