@@ -71,6 +71,7 @@ def fit(trainer, checkpoint=None, **options):
         ({"train_sampling_strategy": "batch_rebalance"}, "leave train_sampling_strategy"),
         ({"ignore_data_skip": True}, "ignore_data_skip=True repeats samples"),
         ({"auto_find_batch_size": True}, "lower max_tokens"),
+        ({"dataloader_in_order": False}, "an order that no checkpoint can describe"),
         (
             {"average_tokens_across_devices": False, "gradient_accumulation_steps": 2},
             "average_tokens_across_devices=False weighs tokens",

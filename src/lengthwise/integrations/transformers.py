@@ -96,6 +96,11 @@ def _check_arguments(args: Any) -> None:
         raise ConfigError(
             "auto_find_batch_size sets a batch size that is not used: lower max_tokens"
         )
+    if not getattr(args, "dataloader_in_order", True):
+        raise ConfigError(
+            "dataloader_in_order=False hands batches out in an order that no checkpoint can "
+            "describe; leave it out"
+        )
     if args.ignore_data_skip:
         raise ConfigError(
             "ignore_data_skip=True repeats samples after resuming; leave it out: skipping reads no "
