@@ -45,7 +45,7 @@ class Size:
     num_processes: int
 
 
-FULL = Size(1, 64, 1000, 48, 8, 360, 3, (450, 2400), 128, 50, 3, 2)
+FULL = Size(1, 64, 1000, 48, 8, 1000, 3, (450, 2400), 128, 50, 3, 2)
 QUICK = Size(24, 4, 24, 2, 2, 24, 2, (24,), 8, 3, 1, 1)
 
 
@@ -95,4 +95,5 @@ def _about(corpus):
         "num_unparsed_files": corpus.num_unparsed,
         "mean_length": float(lengths.mean()),
         "share_cut": float((lengths == training_data.LONGEST).mean()),
+        "length_design_effect": training_gradients.length_effects(lengths, 8),
     }

@@ -13,6 +13,7 @@ from training_data import Functions
 from training_runs import ARMS, LIMITS, Run, take_batches
 
 import lengthwise as lw
+from lengthwise.core.diversity import design_effect
 from lengthwise.core.order import OrderRule, arrange
 from lengthwise.loader import token_weighted_loss
 
@@ -55,6 +56,17 @@ def steps_in_order(batches, order, group, key):
 def in_steps(places, group):
     """Rows of ``group``; an incomplete last step is left out."""
     return places[: len(places) // group * group].reshape(-1, group)
+
+
+def length_effects(lengths, group):
+    """The design effect of length of the default's steps, in each order, over a whole epoch."""
+    found = {}
+    for order in ORDERS:
+        config = lw.BatchingConfig(limits=LIMITS, order=order, accumulation_steps=group)
+        batches = lw.build_plan(lengths, config).batches
+        whole = batches.select(np.arange(len(batches) // group * group))
+        found[order] = design_effect(whole, lengths, group)
+    return found
 
 
 def of_batches(batches, values):

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from statistics import fmean, stdev
 
+import numpy as np
 import training_plots
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +69,7 @@ def print_summary(found):
 
 def setting(found, machine):
     size, corpus, limits = found["size"], found["corpus"], found["limits"]
-    counts = [run["pooled"]["num_steps"] for run in found["runs"]]
+    counts = sorted({run["pooled"]["num_steps"] for run in found["runs"]})
     steps = " and ".join(str(row["step"]) for row in found["noise"][0])
     return (
         f"- {corpus['num_training']:,} functions to train on, {corpus['mean_length']:.0f} bytes on "
@@ -79,7 +80,7 @@ def setting(found, machine):
         f"padded tokens and {limits['max_batch_size']} samples; AdamW with a peak learning rate of "
         f"{found['learning_rate']:g}, the same for all.\n"
         f"- {size['num_seeds']} seeds, of weights and plans alike. A run is "
-        f"{size['num_samples']:,} samples: {min(counts)} to {max(counts)} steps of the default. "
+        f"{size['num_samples']:,} samples: {' or '.join(map(str, counts))} steps of the default. "
         f"Gradients are measured after {steps} steps of it, on "
         f"{size['num_gradient_batches']} batches.\n"
         f"- {machine['processor']}, {machine['cores']} cores, one thread a process, "
@@ -165,15 +166,29 @@ def stdev_of(values):
     return stdev(values) if len(values) > 1 else 0.0
 
 
+def loss_in_time(runs, name):
+    """A strategy's loss when it has had the CPU time of the default's whole run; interpolated."""
+    points = runs[name]["curve"]
+    seconds, losses = ([point[key] for point in points] for key in ("cpu_seconds", "loss"))
+    return float(np.interp(runs["pooled"]["cpu_seconds"], seconds, losses))
+
+
 def loss_sentence(found):
     pairs = against(found, "pooled", "random_pairs")
     alone = against(found, "pooled", "random")
     means = [fmean(of_runs(found, name, last_loss)) for name in list(NAMES)[:4]]
+    final = fmean(of_runs(found, "pooled", last_loss))
+    one, two = (
+        fmean(loss_in_time(runs, name) for runs in found["runs"])
+        for name in ("random", "random_pairs")
+    )
     return (
         f"The means of the four strategies by length lie within {max(means) - min(means):.3f} nats "
         f"a byte of each other. The default's loss minus that of random batches, two a step, is "
         f"{spread(pairs, '+.3f')}; minus that of random batches, one a step, "
-        f"{spread(alone, '+.3f')}."
+        f"{spread(alone, '+.3f')}. In the CPU time in which the default comes to {final:.3f}, "
+        f"random batches come to {one:.3f} with one a step and to {two:.3f} with two, not yet at "
+        f"the low end of their learning rate."
     )
 
 
@@ -186,12 +201,13 @@ def noise_rows(found):
 
 
 def noise_table(found):
-    lines = ["| step | G | " + " | ".join(ORDERS) + " | " + " | ".join(ORDERS) + " |"]
-    lines.append("|---" * (2 + 2 * len(ORDERS)) + "|")
+    columns = ["step", "G", *(f"noise, {order}" for order in ORDERS[1:])]
+    columns += [f"loss sd, {order}" for order in ORDERS]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for step, group, rows in noise_rows(found):
         noise = [spread([r["gradient_noise"] for r in rows[n]], ".2f") for n in ORDERS[1:]]
         losses = [f"{fmean(r['loss_std'] for r in rows[n]):.3f}" for n in ORDERS]
-        lines.append(f"| {step} | {group} | 1 | " + " | ".join(noise + losses) + " |")
+        lines.append(f"| {step} | {group} | " + " | ".join(noise + losses) + " |")
     return "\n".join(lines)
 
 
@@ -209,6 +225,12 @@ def noise_sentence(found):
         for step, group, rows in noise_rows(found)
         if group == 8
     ]
+    effects = found["corpus"]["length_design_effect"]
+    sentences.append(
+        "For comparison, the design effect of length with 8 batches a step: "
+        + ", ".join(f"{value:.2g} {order}" for order, value in effects.items())
+        + "."
+    )
     alone = [row["single_samples"] for checkpoints in found["noise"] for row in checkpoints]
     sentences.append(
         f"Single samples drawn at random have {spread(alone, '.2f')} times the noise a token of "
