@@ -23,8 +23,9 @@ MAY_IMPORT = {
     "compare": {"errors", "core"},
     "loader": {"errors", "core", "lengths"},
     "integrations": {"errors", "core", "loader"},
+    "dflash": {"errors", "core", "lengths", "files", "loader"},
     "report": {"errors", "core"},
-    "cli": {"errors", "core", "lengths", "files", "compare", "report"},
+    "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash"},
     "": {"errors", "core", "lengths", "files", "compare", "report"},
 }
 """Layer -> the other layers it may import; "" is the package's own front."""
@@ -39,6 +40,7 @@ AT_THE_TOP = {
     "compare": {"numpy"},
     "loader": {"numpy", "torch"},
     "integrations": {"numpy"},
+    "dflash": {"numpy", "torch", "transformers", "pydantic", "safetensors"},
     "report": {"numpy"},
     "cli": {"numpy", "rich", "typer", "tomli_w", "click"},
 }
@@ -49,6 +51,7 @@ INSIDE_FUNCTIONS = {
     "lengths": {"pyarrow", "datasets", "tokenizers", "transformers", "zstandard"},
     "files": {"pyarrow", "tomli_w"},
     "integrations": {"torch", "accelerate", "torchdata", "transformers"},
+    "dflash": {"pyarrow", "datasets", "huggingface_hub", "yaml", "tqdm"},
     "report": {"jinja2", "vl_convert"},
 }
 """Packages that a layer may import besides, but only when a function that needs them runs."""

@@ -7,8 +7,11 @@
     │   ├── ColumnError                   no column of lengths, or more than one candidate
     │   └── OversizeError                 a sample that fits no batch
     ├── MissingDependencyError (RuntimeError)   an extra that is not installed
-    └── PlanError (RuntimeError)          a plan that cannot be made
-        └── PlanMismatchError             a state or file that belongs to another plan
+    ├── PlanError (RuntimeError)          a plan that cannot be made
+    │   └── PlanMismatchError             a state or file that belongs to another plan
+    ├── ModelError (ValueError)           a model that does not have what is needed of it
+    └── TrainingError (RuntimeError)      a training run that cannot go on
+        └── CheckpointError               a checkpoint that is damaged or belongs to another run
     LengthwiseWarning (UserWarning)       it works, but probably not as meant
 
 A message names the rule, the value, where it stands and the way out. The command line prints
@@ -52,6 +55,18 @@ class PlanError(LengthwiseError, RuntimeError):
 
 class PlanMismatchError(PlanError):
     """A saved state or plan belongs to other data, settings, version or replica count."""
+
+
+class ModelError(LengthwiseError, ValueError):
+    """A model lacks what is needed of it, or two models do not belong together."""
+
+
+class TrainingError(LengthwiseError, RuntimeError):
+    """A training run cannot go on; the message names the cause."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint is damaged, incomplete, or belongs to another run."""
 
 
 class LengthwiseWarning(UserWarning):

@@ -1,7 +1,8 @@
 """The ``lengthwise`` command: the list of commands, exit codes, and nothing heavy.
 
-A command lives in ``lengthwise.cli.<name>`` as a function called ``command``. Its file is
-imported when the command is used, so that ``lengthwise --help`` stays quick.
+A command lives in ``lengthwise.cli.<name>`` as a function called ``command``, those of the group
+``dflash`` in ``lengthwise.cli.dflash.<name>``. Its file is imported when the command is used, so that
+``lengthwise --help`` stays quick.
 """
 
 from __future__ import annotations
@@ -26,19 +27,42 @@ COMMANDS = {
 }
 """Command name -> the line shown by ``lengthwise --help``; shown without importing the command."""
 
+DFLASH_COMMANDS = {
+    "prepare": "Conversations to training samples: the target answers anew, Parquet comes out.",
+    "train": "Train a drafter from a config file, on one device.",
+    "generate": "Text from the target, sped up by a drafter, without changing a token.",
+    "evaluate": "What a drafter gains: tokens per verification, speed, mismatches, by task.",
+    "export": "A trained drafter as files that serving engines load.",
+}
+"""The same for ``lengthwise dflash``."""
+
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 EXIT_INTERRUPTED = 130
 
 
 class _LazyGroup(TyperGroup):
-    """Imports a command's file on use, and turns errors into exit codes."""
+    """Imports a command's file on use."""
+
+    package = "lengthwise.cli"
+    names = COMMANDS
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Replace the placeholder of the wanted command by the real one."""
-        if args and args[0] in COMMANDS:
-            self.commands[args[0]] = _load(args[0])
+        if args and args[0] in self.names:
+            self.commands[args[0]] = _load(self.package, args[0])
         return super().resolve_command(ctx, args)
+
+
+class _DflashGroup(_LazyGroup):
+    """The commands of ``lengthwise dflash``."""
+
+    package = "lengthwise.cli.dflash"
+    names = DFLASH_COMMANDS
+
+
+class _RootGroup(_LazyGroup):
+    """All commands; turns errors into exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; each of our errors becomes one message and exit code 2."""
@@ -60,8 +84,8 @@ class _LazyGroup(TyperGroup):
             raise typer.Exit(code) from None
 
 
-def _load(name: str) -> Any:
-    module = import_module(f"lengthwise.cli.{name}")
+def _load(package: str, name: str) -> Any:
+    module = import_module(f"{package}.{name}")
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
     single.command(name=name, help=_paragraphs(module.command))(module.command)
     return typer.main.get_command(single)
@@ -90,23 +114,28 @@ def _options(
     """Length-aware batching: see what padding costs, and plan epochs that waste little of it."""
 
 
+_DFLASH_HELP = "Train DFlash drafters and decode with them: several tokens a target step, the same text."
+
+
 def _placeholder() -> None:
     """Stands for a command whose file is not imported yet; `_LazyGroup` replaces it on use."""
 
 
 def build_app() -> typer.Typer:
     """The typer application with every command registered but not imported."""
-    app = typer.Typer(
-        cls=_LazyGroup,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-    )
+    app = _group(_RootGroup, pretty_exceptions_enable=False)
     app.callback()(_options)
-    for name, summary in COMMANDS.items():
-        app.command(name=name, help=summary)(_placeholder)
+    app.add_typer(_group(_DflashGroup), name="dflash", help=_DFLASH_HELP)
     return app
+
+
+def _group(cls: type[_LazyGroup], **settings: Any) -> typer.Typer:
+    group = typer.Typer(
+        cls=cls, no_args_is_help=True, add_completion=False, rich_markup_mode="rich", **settings
+    )
+    for name, summary in cls.names.items():
+        group.command(name=name, help=summary)(_placeholder)
+    return group
 
 
 app = build_app()
