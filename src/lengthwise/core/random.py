@@ -39,6 +39,10 @@ class Purpose(IntEnum):
     """Which buffered samples of a stream make a batch; the index is the replica that decides."""
     STRATA = 10
     """From which part of the buffer each batch of an optimiser step comes."""
+    ANCHORS = 11
+    """Which positions of a document a drafter's blocks begin at; the index is the sample."""
+    REMIX = 12
+    """Which waiting sample a step of a remixed epoch takes next."""
 
 
 def mix(key: int, counter: int) -> int:

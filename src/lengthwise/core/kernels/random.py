@@ -41,6 +41,14 @@ def mix(key: np.uint64, counter: np.uint64) -> np.uint64:
 
 
 @kernel
+def mix_at(counters: Int64Array, key: np.uint64, out: npt.NDArray[np.uint64]) -> None:
+    """Fill ``out`` with the words of the stream ``key`` at ``counters``; same shape."""
+    stream = np.uint64(key)
+    for i in range(counters.size):
+        out[i] = mix(stream, np.uint64(counters[i]))
+
+
+@kernel
 def bounded(word: np.uint64, bound: np.uint64) -> np.uint64:
     """Turn 64 random bits into an integer in ``[0, bound)``, for ``1 <= bound <= 2**32``.
 
