@@ -230,4 +230,6 @@ def tiny_drafter_config(model: PreTrainedModel, **overrides: Any) -> DrafterConf
     from lengthwise.dflash.config import DrafterConfig
 
     settings = {"mask_token_id": MASK_TOKEN, "num_hidden_layers": 2, "block_size": 4}
+    if not overrides.keys() & {"num_taps", "target_layer_ids"}:  # too few layers for the rule
+        settings["target_layer_ids"] = (1, 2)
     return DrafterConfig.for_target(model.config.get_text_config(), **{**settings, **overrides})

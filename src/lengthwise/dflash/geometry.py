@@ -17,6 +17,7 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length
 _DEFAULT_THETA = 10_000.0
 _DEFAULT_LENGTH = 32_768
 _DEFAULT_EPSILON = 1e-6
+_HEAD_DIM = 64
 
 # Not the drafter's: it turns the whole head, by one axis of positions.
 _LEFT_OUT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved", "type")
@@ -27,6 +28,8 @@ def read_geometry(target_config: PretrainedConfig) -> dict[str, Any]:
 
     A field that the configuration lacks gets a rule:
 
+    - ``num_attention_heads`` (a target without attention): heads of width 64, or one head where
+      the width does not divide by 64;
     - ``num_key_value_heads``: as many as query heads (no grouping);
     - ``head_dim``: ``hidden_size / num_attention_heads``;
     - ``intermediate_size``: ``3 * hidden_size``, the ratio of Qwen3-8B;
@@ -46,16 +49,13 @@ def read_geometry(target_config: PretrainedConfig) -> dict[str, Any]:
         Fields of :class:`~lengthwise.dflash.config.DrafterConfig`, by name.
 
     Raises:
-        ConfigError: the target says neither its width nor its heads nor its layers.
+        ConfigError: the target says not its width, its number of layers or its vocabulary.
     """
     config = target_config.get_text_config(decoder=True)
     hidden_size = _needed(config, "hidden_size")
-    heads = _needed(config, "num_attention_heads")
     return {
         "hidden_size": hidden_size,
-        "num_attention_heads": heads,
-        "num_key_value_heads": _first(config, ("num_key_value_heads",), heads),
-        "head_dim": _first(config, ("head_dim",), None) or _head_dim(hidden_size, heads),
+        **_heads(config, hidden_size),
         "intermediate_size": _intermediate_size(config, hidden_size),
         "vocab_size": _needed(config, "vocab_size"),
         "num_target_layers": _needed(config, "num_hidden_layers"),
@@ -82,6 +82,19 @@ def _needed(config: PretrainedConfig, name: str) -> int:
             f"integer, got {value!r}; make the DrafterConfig field by field instead"
         )
     return value
+
+
+def _heads(config: PretrainedConfig, hidden_size: int) -> dict[str, int]:
+    heads = getattr(config, "num_attention_heads", None)
+    if heads is None:  # no attention; what the family calls a head is another thing
+        width = _HEAD_DIM if hidden_size % _HEAD_DIM == 0 else hidden_size
+        heads = hidden_size // width
+        return {"num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": width}
+    return {
+        "num_attention_heads": heads,
+        "num_key_value_heads": _first(config, ("num_key_value_heads",), heads),
+        "head_dim": _first(config, ("head_dim",), None) or _head_dim(hidden_size, heads),
+    }
 
 
 def _head_dim(hidden_size: int, heads: int) -> int:
