@@ -118,7 +118,11 @@ def tiny_gpt2(*, num_layers: int = 4, seed: int = 0, **overrides: Any) -> PreTra
 def tiny_gemma2(*, num_layers: int = 4, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """Gemma 2: scaled embeddings, sliding and full layers in turn, capped logits, tied head."""
     settings = _settings(
-        overrides, num_hidden_layers=num_layers, head_dim=8, sliding_window=8, query_pre_attn_scalar=8
+        overrides,
+        num_hidden_layers=num_layers,
+        head_dim=8,
+        sliding_window=8,
+        query_pre_attn_scalar=8,
     )
     return build(transformers.Gemma2ForCausalLM, transformers.Gemma2Config(**settings), seed)
 
@@ -126,7 +130,11 @@ def tiny_gemma2(*, num_layers: int = 4, seed: int = 0, **overrides: Any) -> PreT
 def tiny_gemma3(*, num_layers: int = 4, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """Gemma 3, text only: the embedding module itself scales by sqrt(hidden_size)."""
     settings = _settings(
-        overrides, num_hidden_layers=num_layers, head_dim=8, sliding_window=8, query_pre_attn_scalar=8
+        overrides,
+        num_hidden_layers=num_layers,
+        head_dim=8,
+        sliding_window=8,
+        query_pre_attn_scalar=8,
     )
     config = transformers.Gemma3TextConfig(**settings)
     return build(transformers.Gemma3ForCausalLM, config, seed)

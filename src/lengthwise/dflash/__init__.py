@@ -1,0 +1,1 @@
+"""DFlash: block-diffusion drafters for speculative decoding, from training data to export."""
