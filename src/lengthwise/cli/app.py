@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import cleandoc
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from typer.core import TyperGroup
 
 from lengthwise._version import __version__
 from lengthwise.cli.output import print_error, print_python_warnings
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import LengthwiseError, MissingDependencyError
 
 COMMANDS = {
     "scan": "What is in there: how many samples, how long, and what to watch out for.",
@@ -35,6 +36,10 @@ DFLASH_COMMANDS = {
     "export": "A trained drafter as files that serving engines load.",
 }
 """The same for ``lengthwise dflash``."""
+
+_DFLASH_PACKAGES = (
+    "torch", "transformers", "safetensors", "huggingface_hub", "pydantic", "yaml", "pyarrow",
+)  # fmt: skip
 
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
@@ -59,6 +64,17 @@ class _DflashGroup(_LazyGroup):
 
     package = "lengthwise.cli.dflash"
     names = DFLASH_COMMANDS
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As above; says so first where a package is missing, instead of failing halfway."""
+        if args and args[0] in self.names:
+            missing = [name for name in _DFLASH_PACKAGES if find_spec(name) is None]
+            if missing:
+                raise MissingDependencyError(
+                    f"lengthwise dflash needs {', '.join(missing)}: "
+                    f"pip install 'lengthwise[dflash]'"
+                )
+        return super().resolve_command(ctx, args)
 
 
 class _RootGroup(_LazyGroup):
@@ -114,7 +130,9 @@ def _options(
     """Length-aware batching: see what padding costs, and plan epochs that waste little of it."""
 
 
-_DFLASH_HELP = "Train DFlash drafters and decode with them: several tokens a target step, the same text."
+_DFLASH_HELP = (
+    "Train DFlash drafters and decode with them: several tokens a target step, the same text."
+)
 
 
 def _placeholder() -> None:
