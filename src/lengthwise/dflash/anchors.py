@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,7 +91,16 @@ def draw_anchors(
     """
     require_int("max_anchors", max_anchors, least=1)
     require_int("multiple_of", multiple_of, least=1)
-    raise NotImplementedError
+    rows, columns, cuts = _valid_anchors(batch)
+    positions = batch.position_ids.cpu().numpy()[rows, columns]
+    documents = batch.document_ids.cpu().numpy()[rows, columns]
+    kept: list[Int64Array] = []
+    for lo, hi in pairwise(cuts):
+        sample_id = int(batch.sample_ids[documents[lo]])
+        key = stream_key(seed, epoch, Purpose.ANCHORS, sample_id)
+        kept.append(lo + _draw(positions[lo:hi], max_anchors, key))
+    chosen = np.concatenate([np.empty(0, np.int64), *kept])
+    return _in_rows(rows[chosen], columns[chosen], batch.input_ids.shape[0], multiple_of)
 
 
 def draft_labels(batch: DraftBatch, anchors: Anchors, block_size: int) -> Labels:
@@ -99,11 +109,65 @@ def draft_labels(batch: DraftBatch, anchors: Anchors, block_size: int) -> Labels
     A label counts if its block exists, its token stands in the anchor's document, and the loss
     mask has it. A block that reaches past the end of its document keeps the labels it has.
     """
-    raise NotImplementedError
+    num_rows, num_blocks = anchors.index.shape
+    num_columns = batch.input_ids.shape[1]
+    offsets = torch.arange(block_size, device=anchors.index.device)
+    columns = anchors.index[:, :, None] + offsets
+    inside = columns < num_columns
+    flat = columns.clamp(max=num_columns - 1).flatten(1)
+
+    def at_columns(values: torch.Tensor) -> torch.Tensor:
+        return values.gather(1, flat).view(num_rows, num_blocks, block_size)
+
+    documents = at_columns(batch.document_ids)
+    same = inside & (documents == documents[:, :, :1])
+    valid = same & at_columns(batch.loss_mask) & anchors.keep[:, :, None] & (offsets > 0)
+    return Labels(at_columns(batch.input_ids), valid)
 
 
 def draft_inputs(
     batch: DraftBatch, anchors: Anchors, block_size: int, mask_token_id: int
 ) -> torch.Tensor:
-    """Token ids of all blocks: the anchor's token, then masks; shape (R, N * B), int64."""
-    raise NotImplementedError
+    """Token ids of all blocks: the anchor's token, then masks; shape (R, N * B), int64.
+
+    A block that does not exist is masks alone.
+    """
+    num_rows, num_blocks = anchors.index.shape
+    blocks = batch.input_ids.new_full((num_rows, num_blocks, block_size), mask_token_id)
+    given = batch.input_ids.gather(1, anchors.index)
+    blocks[:, :, 0] = torch.where(anchors.keep, given, blocks[:, :, 0])
+    return blocks.flatten(1)
+
+
+def _valid_anchors(batch: DraftBatch) -> tuple[Int64Array, Int64Array, list[int]]:
+    """Rows and columns of all valid anchors, in reading order, and where each document's begin."""
+    loss_mask = batch.loss_mask.cpu().numpy()
+    documents = batch.document_ids.cpu().numpy()
+    first, second = documents[:, :-1], documents[:, 1:]
+    valid = loss_mask[:, :-1] & loss_mask[:, 1:] & (first == second) & (first >= 0)
+    rows, columns = np.nonzero(valid)
+    # A document is one run of columns of one row, so its anchors follow each other.
+    changes = np.flatnonzero(np.diff(documents[rows, columns])) + 1
+    return rows, columns, [0, *changes.tolist(), rows.size] if rows.size else []
+
+
+def _draw(positions: Int64Array, max_anchors: int, key: int) -> Int64Array:
+    """Which of a document's valid positions win, ascending."""
+    if positions.size <= max_anchors:
+        return np.arange(positions.size)
+    from lengthwise.core.kernels.random import mix_at
+
+    words = np.empty(positions.size, np.uint64)
+    mix_at(positions, np.uint64(key), words)
+    return np.sort(np.argpartition(words, max_anchors - 1)[:max_anchors])
+
+
+def _in_rows(rows: Int64Array, columns: Int64Array, num_rows: int, multiple_of: int) -> Anchors:
+    """Chosen columns, in reading order, as one table with a row each."""
+    counts = np.bincount(rows, minlength=num_rows)
+    width = max(1, int(counts.max()))
+    places = np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    index = np.zeros((num_rows, -(-width // multiple_of) * multiple_of), np.int64)
+    keep = np.zeros(index.shape, np.bool_)
+    index[rows, places], keep[rows, places] = columns, True
+    return Anchors(torch.from_numpy(index), torch.from_numpy(keep))

@@ -81,4 +81,4 @@ class DraftSums:
 
 def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> float:
     weight = float(denominator)
-    return float(numerator) / weight if weight else float("nan")
+    return float(numerator.detach()) / weight if weight else float("nan")
