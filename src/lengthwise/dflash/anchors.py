@@ -22,7 +22,7 @@ MAX_ANCHORS = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Anchors:
-    """The columns at which blocks begin, N a row.
+    """The columns at which blocks begin, N a row; on the CPU.
 
     Attributes:
         index: columns, ascending in each row, 0 where there is no block; shape (R, N), int64.
@@ -32,13 +32,6 @@ class Anchors:
 
     index: torch.Tensor
     keep: torch.Tensor
-
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Anchors:
-        """The anchors on a device."""
-        return Anchors(
-            self.index.to(device, non_blocking=non_blocking),
-            self.keep.to(device, non_blocking=non_blocking),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,20 +73,20 @@ def draw_anchors(
     not on the batch it stands in, and is drawn anew each epoch.
 
     Args:
-        batch: on any device; the draw is on the CPU.
+        batch: as made by :mod:`lengthwise.dflash.batch`.
         max_anchors: the most anchors of a document.
         seed: the run's seed, any integer.
         epoch: counted from 0.
         multiple_of: round N up to a multiple of this, for few shapes.
 
     Returns:
-        Anchors on the CPU.
+        The anchors of every row.
     """
     require_int("max_anchors", max_anchors, least=1)
     require_int("multiple_of", multiple_of, least=1)
     rows, columns, cuts = _valid_anchors(batch)
-    positions = batch.position_ids.cpu().numpy()[rows, columns]
-    documents = batch.document_ids.cpu().numpy()[rows, columns]
+    positions = batch.position_ids.numpy()[rows, columns]
+    documents = batch.document_ids.numpy()[rows, columns]
     kept: list[Int64Array] = []
     for lo, hi in pairwise(cuts):
         sample_id = int(batch.sample_ids[documents[lo]])
@@ -111,7 +104,7 @@ def draft_labels(batch: DraftBatch, anchors: Anchors, block_size: int) -> Labels
     """
     num_rows, num_blocks = anchors.index.shape
     num_columns = batch.input_ids.shape[1]
-    offsets = torch.arange(block_size, device=anchors.index.device)
+    offsets = torch.arange(block_size)
     columns = anchors.index[:, :, None] + offsets
     inside = columns < num_columns
     flat = columns.clamp(max=num_columns - 1).flatten(1)
@@ -141,8 +134,8 @@ def draft_inputs(
 
 def _valid_anchors(batch: DraftBatch) -> tuple[Int64Array, Int64Array, list[int]]:
     """Rows and columns of all valid anchors, in reading order, and where each document's begin."""
-    loss_mask = batch.loss_mask.cpu().numpy()
-    documents = batch.document_ids.cpu().numpy()
+    loss_mask = batch.loss_mask.numpy()
+    documents = batch.document_ids.numpy()
     first, second = documents[:, :-1], documents[:, 1:]
     valid = loss_mask[:, :-1] & loss_mask[:, 1:] & (first == second) & (first >= 0)
     rows, columns = np.nonzero(valid)

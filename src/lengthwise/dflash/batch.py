@@ -21,7 +21,7 @@ class Sample:
 
     Attributes:
         sample_id: its number in the data set; with the seed it decides which anchors it gets.
-        input_ids: token ids, shape (T,), int64, T >= 1.
+        input_ids: token ids, shape (T,), int64, T >= 1; best on the CPU, like the mask.
         loss_mask: which tokens are to be learnt, shape (T,), bool.
         features: the target's tapped states, one row a token, shape (T, F), floating.
 
@@ -70,6 +70,8 @@ class Sample:
 class DraftBatch:
     """R rows of S columns, each with one document or several one after the other, then padding.
 
+    Everything but ``features`` is on the CPU.
+
     Attributes:
         input_ids: token ids, 0 where padded; shape (R, S), int64.
         loss_mask: which tokens are to be learnt; shape (R, S), bool.
@@ -77,7 +79,7 @@ class DraftBatch:
         document_ids: which document, counted from 0 across the batch, -1 where padded; shape
             (R, S), int64.
         position_ids: the place in the document, 0 where padded; shape (R, S), int64.
-        sample_ids: the sample of each document; shape (num_documents,), int64, always on the CPU.
+        sample_ids: the sample of each document; shape (num_documents,), int64.
     """
 
     input_ids: torch.Tensor
@@ -88,10 +90,12 @@ class DraftBatch:
     sample_ids: torch.Tensor
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> DraftBatch:
-        """The batch on one device; ``sample_ids`` stay where they are."""
-        names = ("input_ids", "loss_mask", "features", "document_ids", "position_ids")
-        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in names}
-        return replace(self, **moved)
+        """The batch with its features on a device.
+
+        All else stays on the CPU: what is made of ids and masks is worked out there, so nothing
+        has to wait for a GPU.
+        """
+        return replace(self, features=self.features.to(device, non_blocking=non_blocking))
 
     @property
     def num_documents(self) -> int:
@@ -202,7 +206,7 @@ def _micro_batches(
 
 
 def _lay(rows: list[list[Sample]], multiple_of: int, rows_multiple_of: int) -> DraftBatch:
-    """Write each row's samples one after the other; every field stays on its samples' device."""
+    """Write each row's samples one after the other; features stay on their device."""
     if not rows:
         raise DataError("a batch needs at least one sample, got none")
     require_int("multiple_of", multiple_of, least=1)
@@ -210,11 +214,11 @@ def _lay(rows: list[list[Sample]], multiple_of: int, rows_multiple_of: int) -> D
     first = rows[0][0]
     longest = max(sum(map(len, row)) for row in rows)
     shape = (round_up(len(rows), rows_multiple_of), round_up(longest, multiple_of))
-    input_ids = first.input_ids.new_zeros(shape)
-    loss_mask = first.loss_mask.new_zeros(shape)
+    input_ids = torch.zeros(shape, dtype=torch.int64)
+    loss_mask = torch.zeros(shape, dtype=torch.bool)
     features = first.features.new_zeros((*shape, first.features.shape[1]))
-    document_ids = first.input_ids.new_full(shape, -1)
-    position_ids = first.input_ids.new_zeros(shape)
+    document_ids = torch.full(shape, -1)
+    position_ids = torch.zeros(shape, dtype=torch.int64)
     sample_ids: list[int] = []
     for r, row in enumerate(rows):
         start = 0
@@ -225,7 +229,7 @@ def _lay(rows: list[list[Sample]], multiple_of: int, rows_multiple_of: int) -> D
             loss_mask[r, start:stop] = sample.loss_mask
             features[r, start:stop] = sample.features
             document_ids[r, start:stop] = len(sample_ids)
-            position_ids[r, start:stop] = torch.arange(len(sample), device=position_ids.device)
+            position_ids[r, start:stop] = torch.arange(len(sample))
             sample_ids.append(sample.sample_id)
             start = stop
     ids = torch.tensor(sample_ids, dtype=torch.int64)

@@ -90,7 +90,7 @@ def draft_loss(
 
     Args:
         hidden: final states of the drafter, shape (R, N * B, D).
-        labels: of the same blocks.
+        labels: of the same blocks; on the CPU, nothing waits for a GPU.
         ends: the target's; ``weight`` (V, D) and ``bias`` (V,) or None are used.
         config: weighting and chunk size.
 
@@ -111,12 +111,13 @@ def draft_loss(
         )
     valid = labels.valid[:, :, 1:].flatten(0, 1)
     blocks = valid.any(1).nonzero().squeeze(1)
-    valid = valid[blocks]
+    valid = valid[blocks].to(hidden.device, non_blocking=True)
+    token_ids = labels.token_ids[:, :, 1:].flatten(0, 1)[blocks]
     head = _Head(
         weight=weight,
         bias=bias,
-        blocks=blocks,
-        token_ids=labels.token_ids[:, :, 1:].flatten(0, 1)[blocks],
+        blocks=blocks.to(hidden.device, non_blocking=True),
+        token_ids=token_ids.to(hidden.device, non_blocking=True),
         valid=valid,
         weigh=_weigher(config, block_size),
         chunk_blocks=_chunk_blocks(config, block_size, weight.shape[0]),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-import torch
-
 from lengthwise.dflash.anchors import draft_inputs, draft_labels
 from lengthwise.dflash.attention import BlockAttention
 from lengthwise.dflash.loss import draft_loss
@@ -40,8 +38,8 @@ def draft_step(
     Args:
         drafter: a Drafter, or a module around one (compiled, or with it as ``.module``).
         ends: the target's embedding and head.
-        batch: on the drafter's device.
-        anchors: of this batch; moved to the device.
+        batch: its features on the drafter's device.
+        anchors: of this batch.
         loss_config: weighting and chunk size.
         backend: attention's.
 
@@ -51,16 +49,11 @@ def draft_step(
         ``weight_sum`` of the whole step: a mean of means would weight small batches too much.
     """
     config = _config(drafter)
-    anchors = anchors.to(batch.input_ids.device, non_blocking=True)
+    device = batch.features.device
+    attention = BlockAttention(batch, anchors, config, backend, device=device)
     input_ids = draft_inputs(batch, anchors, config.block_size, config.mask_token_id)
-    # Residuals stay in the parameters' type; autocast narrows products only.
-    dtype = next(drafter.parameters()).dtype
-    embeddings = ends.embed(input_ids).to(dtype)
-    features = batch.features
-    if not torch.is_autocast_enabled(features.device.type):
-        features = features.to(dtype)
-    attention = BlockAttention(batch, anchors, config, backend)
-    hidden = drafter(embeddings, features, attention)
+    embeddings = ends.embed(input_ids.to(device, non_blocking=True))
+    hidden = drafter(embeddings, batch.features, attention)
     labels = draft_labels(batch, anchors, config.block_size)
     return draft_loss(hidden, labels, ends, loss_config)
 
