@@ -43,6 +43,8 @@ class Purpose(IntEnum):
     """Which positions of a document a drafter's blocks begin at; the index is the sample."""
     REMIX = 12
     """Which waiting sample a step of a remixed epoch takes next."""
+    HELD_OUT = 13
+    """Which samples are kept for evaluation."""
 
 
 def mix(key: int, counter: int) -> int:
