@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lengthwise.core.limits import require_int
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from transformers import PretrainedConfig
 
 LayerType = Literal["full_attention", "sliding_attention"]
@@ -161,9 +163,7 @@ class DrafterConfig:
                 allowed = " or ".join(LAYER_TYPES)
                 raise ConfigError(f"each of layer_types must be {allowed}, got {kind!r}")
         if self.sliding_window is not None:
-            self._set(
-                "sliding_window", require_int("sliding_window", self.sliding_window, least=1)
-            )
+            self._set("sliding_window", require_int("sliding_window", self.sliding_window, least=1))
         elif "sliding_attention" in kinds:
             raise ConfigError(
                 "sliding_window must be an integer from 1 where a layer of layer_types is "
@@ -217,7 +217,7 @@ class DrafterConfig:
         Raises:
             ConfigError: a value out of range, both ways of naming taps, or an unknown field.
         """
-        from lengthwise.dflash.geometry import read_geometry  # noqa: PLC0415
+        from lengthwise.dflash.geometry import read_geometry
 
         unknown = sorted(set(fields) - set(cls.__dataclass_fields__))
         if unknown:
@@ -270,7 +270,7 @@ def _checked_taps(ids: Iterable[int], num_target_layers: int) -> tuple[int, ...]
         raise ConfigError(
             f"target_layer_ids must name 1 to {num_target_layers} layers of the target, got none"
         )
-    if any(a >= b for a, b in zip(taps, taps[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(taps)):
         raise ConfigError(
             f"target_layer_ids must rise, each layer once, got {list(taps)}; take "
             f"{sorted(set(taps))}"
