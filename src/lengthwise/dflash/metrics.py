@@ -33,6 +33,22 @@ class DraftSums:
     streak_sum: torch.Tensor
     num_blocks: torch.Tensor
 
+    @classmethod
+    def zeros(cls, block_size: int, device: torch.device | str = "cpu") -> DraftSums:
+        """Of no block: what a rank without any micro-batch brings."""
+        zero = torch.zeros((), device=device)
+        none = torch.zeros((), dtype=torch.int64, device=device)
+        counts = none.repeat(block_size - 1)
+        return cls(zero, zero, counts, counts, none, none)
+
+    @classmethod
+    def zeros(cls, block_size: int, device: torch.device | str = "cpu") -> DraftSums:
+        """The sums of no block at all."""
+        whole = torch.zeros((), dtype=torch.int64, device=device)
+        places = whole.new_zeros(block_size - 1)
+        none = torch.zeros((), device=device)
+        return cls(none, none, places, places, whole, whole)
+
     def __add__(self, other: DraftSums) -> DraftSums:
         """Both together, of one block size."""
         return DraftSums(*(a + b for a, b in zip(self._parts(), other._parts(), strict=True)))
@@ -70,7 +86,7 @@ class DraftSums:
         packed = torch.cat([part.to(dtype).flatten() for part in parts])
         dist.all_reduce(packed, group=group)
         sizes = [part.numel() for part in parts]
-        split = packed.split(sizes)
+        split = torch.split(packed, sizes)
         return DraftSums(
             *(new.reshape(old.shape).to(old.dtype) for new, old in zip(split, parts, strict=True))
         )
