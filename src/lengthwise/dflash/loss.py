@@ -124,7 +124,7 @@ def draft_loss(
         dtype=_compute_dtype(hidden, weight),
         wants_gradient=torch.is_grad_enabled() and hidden.requires_grad,
     )
-    loss_sum, weight_sum, correct = _HeadLoss.apply(hidden, head)
+    loss_sum, weight_sum, correct = _HeadLoss.apply(hidden, head)  # type: ignore[no-untyped-call]
     return DraftSums(
         loss_sum=loss_sum,
         weight_sum=weight_sum,

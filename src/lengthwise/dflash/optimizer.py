@@ -11,6 +11,8 @@ import torch
 from lengthwise.errors import ConfigError, MissingDependencyError, ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
 OptimizerKind: TypeAlias = Literal["adamw", "muon"]
@@ -70,15 +72,24 @@ class Optimizers:
 
     Args:
         parts: by name; the names are the keys of the state.
+        learning_rate: of all of them, at the schedule's peak; no part of the state.
     """
 
-    def __init__(self, parts: dict[str, torch.optim.Optimizer]) -> None:
+    def __init__(self, parts: dict[str, torch.optim.Optimizer], learning_rate: float) -> None:
         """Take the parts over."""
         self.parts = parts
+        self.learning_rate = learning_rate
+
+    def scale_learning_rate(self, factor: float) -> float:
+        """Set all groups to ``factor`` of the peak, and return that rate."""
+        rate = self.learning_rate * factor
+        for group in self.param_groups:
+            group["lr"] = rate
+        return rate
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all parts; changing a group's ``lr`` works as in torch."""
+        """The groups of all parts."""
         return [group for part in self.parts.values() for group in part.param_groups]
 
     def step(self) -> None:
@@ -137,12 +148,15 @@ def build_optimizer(drafter: nn.Module, config: OptimizerConfig) -> Optimizers:
     rest = [parameter for _, parameter in named if parameter.ndim != 2]
     if config.kind == "muon":
         parts = {"muon": _muon(matrices, config)} if matrices else {}
-        return Optimizers(parts | ({"adamw": _adamw([], rest, config)} if rest else {}))
-    return Optimizers({"adamw": _adamw(matrices, rest, config)})
+        if rest:
+            parts["adamw"] = _adamw([], rest, config)
+    else:
+        parts = {"adamw": _adamw(matrices, rest, config)}
+    return Optimizers(parts, config.learning_rate)
 
 
 def _adamw(
-    decayed: list[torch.Tensor], others: list[torch.Tensor], config: OptimizerConfig
+    decayed: Sequence[torch.Tensor], others: Sequence[torch.Tensor], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
     groups: list[dict[str, Any]] = [
         {"params": params, "weight_decay": decay}
@@ -150,13 +164,13 @@ def _adamw(
         if params
     ]
     # One kernel an update where there is one; else torch chooses (foreach where it can).
-    fused = all(p.device.type in _FUSED_DEVICES for p in decayed + others)
+    fused = all(p.device.type in _FUSED_DEVICES for p in (*decayed, *others))
     return torch.optim.AdamW(
         groups, config.learning_rate, config.betas, config.eps, fused=fused or None
     )
 
 
-def _muon(matrices: list[torch.Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
+def _muon(matrices: Sequence[torch.Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
     kind = getattr(torch.optim, "Muon", None)
     if kind is None:
         raise MissingDependencyError(

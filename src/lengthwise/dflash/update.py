@@ -11,16 +11,16 @@ import torch
 import torch.distributed as dist
 
 from lengthwise.core.limits import require_int
+from lengthwise.dflash.metrics import DraftSums
 from lengthwise.errors import TrainingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from torch import nn
     from torch.distributed import ProcessGroup
 
-    from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.drafter import Drafter
     from lengthwise.dflash.optimizer import Optimizers
     from lengthwise.dflash.schedule import ScheduleConfig
 
@@ -76,7 +76,7 @@ class Update:
 
     def __init__(
         self,
-        drafter: nn.Module,
+        drafter: Drafter,
         optimizer: Optimizers,
         schedule: ScheduleConfig,
         *,
@@ -86,7 +86,8 @@ class Update:
         skipped_path: Path | None = None,
         group: ProcessGroup | None = None,
     ) -> None:
-        """Note the peak learning rates; nothing has been accumulated."""
+        """Check the numbers; nothing has been accumulated."""
+        self.drafter = drafter
         self.parameters = [p for p in drafter.parameters() if p.requires_grad]
         self.optimizer = optimizer
         self.schedule = schedule
@@ -98,7 +99,6 @@ class Update:
         self.num_steps = 0
         self.num_skipped = 0
         self.num_skipped_in_a_row = 0
-        self._peaks = [float(group["lr"]) for group in optimizer.param_groups]
         self._micro: list[tuple[DraftSums, list[int]]] = []
         schedule.factor(0, self.total_steps)  # refuse a warm-up that does not fit, now
 
@@ -109,19 +109,89 @@ class Update:
             sums: from :func:`~lengthwise.dflash.step.draft_step`.
             sample_ids: what was in it, for the record of a skipped step.
         """
-        sums.loss_sum.backward()
+        sums.loss_sum.backward()  # type: ignore[no-untyped-call]
         self._micro.append((sums.detach(), [int(sample_id) for sample_id in sample_ids]))
 
-    def step(self, empty_sums: DraftSums | None = None) -> StepResult:
-        """Make the step, on every rank; its gradients are gone afterwards.
-
-        Args:
-            empty_sums: zero sums, for a rank without any micro-batch.
+    def step(self) -> StepResult:
+        """Make the step, on every rank together; its gradients are gone afterwards.
 
         Raises:
-            TrainingError: there is no micro-batch; or too many steps in a row were skipped.
+            TrainingError: ``max_skips`` steps in a row were not finite; names the last one's
+                samples. On every rank.
         """
-        raise NotImplementedError
+        sums = self._sums().all_reduced(self.group)
+        reduce_gradients(self.parameters, group=self.group)
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        norm_of_sum = _norm(grads, like=sums.loss_sum)
+        weight, finite = self._weight_if_finite(sums, norm_of_sum)
+        grad_norm = float(norm_of_sum) / weight if weight else float(norm_of_sum)
+        rate = self.optimizer.scale_learning_rate(
+            self.schedule.factor(self.num_steps, self.total_steps)
+        )
+        outcome: Outcome = "skipped" if not finite else "stepped" if weight else "empty"
+        if outcome == "stepped":
+            # Nothing is divided by zero: the weight is not, and a small norm clips nothing.
+            clip = min(1.0, self.max_grad_norm / max(grad_norm, 1e-30))
+            for grad in grads:
+                grad.mul_(clip / weight)
+            self.optimizer.step()
+            self.num_steps += 1
+            self.num_skipped_in_a_row = 0
+        self.optimizer.zero_grad()
+        micro, self._micro = self._micro, []
+        if outcome == "skipped":
+            self._skip(micro)
+        return StepResult(outcome, sums, grad_norm, rate)
+
+    def _sums(self) -> DraftSums:
+        device = self.parameters[0].device
+        total = DraftSums.zeros(self.drafter.config.block_size, device)
+        for sums, _ in self._micro:
+            total = total + sums
+        return total
+
+    def _weight_if_finite(self, sums: DraftSums, norm: torch.Tensor) -> tuple[float, bool]:
+        """The step's weight, and whether loss and gradient are finite on every rank."""
+        unsound = ~(torch.isfinite(sums.loss_sum) & torch.isfinite(norm))
+        both = torch.stack([sums.weight_sum.to(norm), unsound.to(norm)])
+        if _num_ranks(self.group) > 1:
+            # All have the same sums already; a maximum leaves no doubt that all decide alike.
+            dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self.group)
+        weight, bad = both.tolist()
+        return weight, not bad
+
+    def _skip(self, micro: list[tuple[DraftSums, list[int]]]) -> None:
+        self.num_skipped += 1
+        self.num_skipped_in_a_row += 1
+        found = [(math.isfinite(float(sums.loss_sum)), ids) for sums, ids in micro]
+        ranks = [found]
+        if _num_ranks(self.group) > 1:
+            ranks = [[] for _ in range(_num_ranks(self.group))]
+            dist.all_gather_object(ranks, found, group=self.group)
+        everything = [one for rank in ranks for one in rank]
+        reason = "gradient" if all(sound for sound, _ in everything) else "loss"
+        sample_ids = [
+            sample_id
+            for sound, ids in everything
+            if reason == "gradient" or not sound
+            for sample_id in ids
+        ]
+        if self.skipped_path is not None and _rank(self.group) == 0:
+            line = {"num_steps": self.num_steps, "reason": reason, "sample_ids": sample_ids}
+            self.skipped_path.parent.mkdir(parents=True, exist_ok=True)
+            with self.skipped_path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        if self.num_skipped_in_a_row >= self.max_skips:
+            self._give_up(reason, sample_ids)
+
+    def _give_up(self, reason: str, sample_ids: list[int]) -> None:
+        shown = ", ".join(map(str, sample_ids[:_IDS_IN_MESSAGE]))
+        more = ", ..." if len(sample_ids) > _IDS_IN_MESSAGE else ""
+        raise TrainingError(
+            f"the {reason} was not finite in {self.num_skipped_in_a_row:,} steps in a row, after "
+            f"{self.num_steps:,} steps that were made; samples of the last one: {shown}{more}. "
+            f"Look at their features, lower the learning rate, or go back to an earlier checkpoint"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The counts; weights and the optimiser's state are saved apart."""
@@ -144,5 +214,57 @@ def reduce_gradients(
     group: ProcessGroup | None = None,
     bucket_bytes: int = BUCKET_BYTES,
 ) -> None:
-    """Sum gradients over ranks, in place; a gradient that is None counts as zeros."""
-    raise NotImplementedError
+    """Sum gradients over ranks, in place; a gradient that is None counts as zeros.
+
+    Call it on every rank with the same parameters in the same order. Gradients travel in flat
+    buckets, one all-reduce each; which bucket a gradient is in depends on the parameters alone, so
+    ranks agree even where some have no gradient. Summed, not averaged: the caller divides.
+
+    Args:
+        parameters: whose ``grad`` is summed.
+        group: the ranks; default: all. Nothing happens where there is one rank alone.
+        bucket_bytes: the most bytes of a bucket, unless one gradient alone has more.
+    """
+    if _num_ranks(group) == 1:
+        return
+    for bucket in _buckets(parameters, bucket_bytes):
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = torch.cat([grad.reshape(-1) for grad in grads])
+        dist.all_reduce(flat, group=group)
+        summed = torch.split(flat, [grad.numel() for grad in grads])
+        for parameter, grad, new in zip(bucket, grads, summed, strict=True):
+            parameter.grad = grad.copy_(new.view_as(grad))
+
+
+def _buckets(parameters: Sequence[torch.Tensor], bucket_bytes: int) -> Iterator[list[torch.Tensor]]:
+    """Parameters in their order, cut where a bucket is full or the type changes."""
+    bucket: list[torch.Tensor] = []
+    held = 0
+    for parameter in parameters:
+        if bucket and (
+            held + parameter.nbytes > bucket_bytes or parameter.dtype != bucket[0].dtype
+        ):
+            yield bucket
+            bucket, held = [], 0
+        bucket.append(parameter)
+        held += parameter.nbytes
+    if bucket:
+        yield bucket
+
+
+def _norm(grads: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    """The norm of all gradients together; zero without any."""
+    norms = [torch.linalg.vector_norm(grad) for grad in grads]
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros_like(like)
+
+
+def _num_ranks(group: ProcessGroup | None) -> int:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size(group)
+    return 1
+
+
+def _rank(group: ProcessGroup | None) -> int:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(group)
+    return 0
