@@ -51,7 +51,7 @@ INSIDE_FUNCTIONS = {
     "lengths": {"pyarrow", "datasets", "tokenizers", "transformers", "zstandard"},
     "files": {"pyarrow", "tomli_w"},
     "integrations": {"torch", "accelerate", "torchdata", "transformers"},
-    "dflash": {"pyarrow", "datasets", "huggingface_hub", "yaml", "tqdm"},
+    "dflash": {"pyarrow", "datasets", "huggingface_hub", "jinja2", "yaml", "tqdm"},
     "report": {"jinja2", "vl_convert"},
 }
 """Packages that a layer may import besides, but only when a function that needs them runs."""
