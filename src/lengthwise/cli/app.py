@@ -1,8 +1,8 @@
 """The ``lengthwise`` command: the list of commands, exit codes, and nothing heavy.
 
 A command lives in ``lengthwise.cli.<name>`` as a function called ``command``, those of the group
-``dflash`` in ``lengthwise.cli.dflash.<name>``. Its file is imported when the command is used, so that
-``lengthwise --help`` stays quick.
+``dflash`` in ``lengthwise.cli.dflash.<name>``. Its file is imported when the command is used, so
+that ``lengthwise --help`` stays quick.
 """
 
 from __future__ import annotations

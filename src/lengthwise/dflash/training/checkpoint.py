@@ -7,8 +7,8 @@ A checkpoint is a folder ``step-00000500`` with
     state.json       where the run stands, its config, what it was made with
     manifest.json    size and SHA-256 of every other file, written last
 
-It is made under another name beside its place, synced, and renamed. So a killed run, or a full disk,
-leaves no half of one, and a damaged file is found before it is used.
+It is made under another name beside its place, synced, and renamed. So a killed run, or a full
+disk, leaves no half of one, and a damaged file is found before it is used.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CheckpointStore:
         self,
         state: dict[str, Any],
         optimizer_state: dict[str, Any],
-        write_drafter: Callable[[Path], None],
+        write_drafter: Callable[[Path], object],
     ) -> Path:
         """Write one; older ones are removed after it is in place.
 

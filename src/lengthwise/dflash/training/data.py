@@ -82,7 +82,7 @@ def divide(
         DataError: nothing would be left to train on.
     """
     lengths = np.asarray(dataset.lengths, np.int64)
-    anchors = np.minimum(dataset.num_valid_anchors(), max_anchors).astype(np.int64)
+    anchors = np.minimum(count_valid_anchors(dataset), max_anchors).astype(np.int64)
     useless = anchors < 1
     too_long = np.zeros_like(useless) if max_tokens is None else (lengths > max_tokens) & ~useless
     usable = np.flatnonzero(~useless & ~too_long)
@@ -91,7 +91,7 @@ def divide(
         test = HeldOut(dataset, chosen)
         usable = np.setdiff1d(usable, chosen, assume_unique=True)
     else:
-        every = np.flatnonzero(held_out.num_valid_anchors() > 0)
+        every = np.flatnonzero(count_valid_anchors(held_out) > 0)
         test = HeldOut(held_out, _smallest_hashes(every, min(num_held_out, every.size), seed))
     left_out = {
         "no two supervised tokens in a row": int(useless.sum()),
@@ -104,6 +104,22 @@ def divide(
             + "".join(f"; {reason}: {count:,}" for reason, count in left_out.items())
         )
     return TrainingData(dataset, usable, lengths[usable], anchors[usable], test, left_out)
+
+
+def count_valid_anchors(dataset: PreparedDataset) -> Int64Array:
+    """Of every sample the places at which a block can begin; int64, shape (len(dataset),).
+
+    A place counts if it and the next are supervised. Every loss mask is read once.
+    """
+    counts = [np.empty(0, np.int64)]
+    for file in dataset.files:
+        for index in range(len(file.group_starts) - 1):
+            group = file.read_group(index)
+            pairs = np.concatenate(([0], np.cumsum(group.mask[:-1] & group.mask[1:])))
+            # The pair of a sample's last token with the next sample's first is none of its own.
+            first, last = group.mask_offsets[:-1], group.mask_offsets[1:] - 1
+            counts.append((pairs[np.maximum(last, first)] - pairs[first]).astype(np.int64))
+    return np.concatenate(counts)
 
 
 def _smallest_hashes(sample_ids: Int64Array, count: int, seed: int) -> Int64Array:

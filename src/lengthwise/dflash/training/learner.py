@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from torch import nn
     from torch.distributed import ProcessGroup
 
     from lengthwise.dflash.batch import DraftBatch, Sample
@@ -63,7 +64,9 @@ class Learner:
         self._device = drafter.device
         self._bf16 = _computes_in_bf16(config, self._device)
         drafter.gradient_checkpointing = config.gradient_checkpointing
-        self._model = torch.compile(drafter, dynamic=True) if config.compile else drafter
+        self._model: nn.Module = (
+            cast("nn.Module", torch.compile(drafter, dynamic=True)) if config.compile else drafter
+        )
         self.update = Update(
             drafter,
             build_optimizer(drafter, _optimizer_config(config)),
@@ -85,7 +88,7 @@ class Learner:
         for part in self._parts(samples):
             batch = self._batch(part)
             self.update.backward(self._sums(batch, epoch), batch.sample_ids.tolist())
-        return self.update.step(self._nothing())
+        return self.update.step()
 
     @torch.no_grad()
     def measure(self, samples: Sequence[Sample], epoch: int = 0) -> DraftSums:
@@ -115,9 +118,8 @@ class Learner:
             batch, max_anchors=step.max_anchors, seed=self._config.seed, epoch=epoch
         )
         with self._precision():
-            return draft_step(
-                self._model, self._ends, batch, anchors, self._loss, backend=self._config.attention
-            )
+            backend = self._config.attention
+            return draft_step(self._model, self._ends, batch, anchors, self._loss, backend=backend)
 
     def _precision(self) -> AbstractContextManager[object]:
         if not self._bf16:

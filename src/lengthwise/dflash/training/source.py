@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import torch
-
 from lengthwise.dflash.batch import Sample
 from lengthwise.dflash.target.samples import samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import torch
 
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.dataset import PreparedDataset

@@ -1,0 +1,126 @@
+"""What a run writes down: one record a step or evaluation, to files and to tracking services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.loader.monitor import JsonlWriter, TensorBoardWriter, TrackioWriter, WandbWriter
+
+if TYPE_CHECKING:
+    from lengthwise.dflash.decoding.evaluation import Evaluation
+    from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.training.config import TrainConfig
+    from lengthwise.dflash.training.loop import Position, StepFacts
+    from lengthwise.dflash.update import StepResult
+    from lengthwise.loader.monitor import Writer
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class RunLog:
+    """Writes records to ``metrics.jsonl`` and to the writers that a config asks for.
+
+    Args:
+        config: the run's; its output directory takes the files.
+
+    Attributes:
+        last: the newest step's record.
+        last_evaluation: the newest evaluation's.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Open the writers."""
+        directory = Path(config.output_dir)
+        self._every = config.logging.every_steps
+        self._writers: list[Writer] = [JsonlWriter(directory / METRICS_FILE)]
+        self._writers += [_writer(name, config) for name in config.logging.writers]
+        self.last: dict[str, Any] = {}
+        self.last_evaluation: dict[str, Any] = {}
+
+    def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
+        """Keep a step's record; write every so many, and every one that was skipped."""
+        self.last = step_record(position, result, facts)
+        if position.num_steps % self._every == 0 or result.outcome != "stepped":
+            self._write(self.last)
+
+    def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
+        """Write an evaluation's record."""
+        self.last_evaluation = evaluation_record(position, evaluation, sums)
+        self._write(self.last_evaluation)
+
+    def saved(self, position: Position, path: Path) -> None:
+        """Nothing: a checkpoint speaks for itself."""
+
+    def close(self) -> None:
+        """Close all writers."""
+        for writer in self._writers:
+            writer.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        for writer in self._writers:
+            writer.write(record)
+
+
+def step_record(position: Position, result: StepResult, facts: StepFacts) -> dict[str, Any]:
+    """One step in plain numbers; names as in the documentation, unknown values None."""
+    sums = result.sums
+    seconds = facts.wait_seconds + facts.learn_seconds
+    return {
+        "step": position.num_steps,
+        "epoch": position.epoch,
+        "loss": sums.loss,
+        "streak": sums.streak,
+        "accuracy": _mean_accuracy(sums),
+        **_by_position(sums, "accuracy_"),
+        "learning_rate": result.learning_rate,
+        "grad_norm": result.grad_norm,
+        "skipped": int(result.outcome == "skipped"),
+        "num_samples": facts.num_samples,
+        "num_blocks": int(sums.num_blocks),
+        "real_tokens": facts.real_tokens,
+        "tokens_per_second": facts.real_tokens / seconds if seconds else None,
+        "wait_seconds": facts.wait_seconds,
+        "learn_seconds": facts.learn_seconds,
+    }
+
+
+def evaluation_record(
+    position: Position, evaluation: Evaluation, sums: DraftSums
+) -> dict[str, Any]:
+    """One evaluation in plain numbers, all under ``eval_``."""
+    overall = evaluation.overall
+    return {
+        "step": position.num_steps,
+        "eval_loss": sums.loss,
+        "eval_accuracy": _mean_accuracy(sums),
+        **_by_position(sums, "eval_accuracy_"),
+        "eval_streak": sums.streak,
+        "eval_tokens_per_verify": overall.tokens_per_verify,
+        "eval_num_accepted": overall.num_accepted,
+        "eval_standard_error": overall.standard_error,
+        "eval_speedup": overall.speedup,
+        "eval_mismatches": len(overall.mismatches) if overall.compared else None,
+        "eval_num_prompts": overall.num_prompts,
+        "eval_seconds": evaluation.seconds,
+    }
+
+
+def _mean_accuracy(sums: DraftSums) -> float | None:
+    valid = int(sums.valid.sum())
+    return int(sums.correct.sum()) / valid if valid else None
+
+
+def _by_position(sums: DraftSums, prefix: str) -> dict[str, float]:
+    return {f"{prefix}{k}": value for k, value in enumerate(sums.accuracy, 1)}
+
+
+def _writer(name: str, config: TrainConfig) -> Writer:
+    if name == "tensorboard":
+        return TensorBoardWriter(Path(config.output_dir) / "tensorboard")
+    settings = config.model_dump(mode="json")
+    run_name = Path(config.output_dir).name
+    if name == "wandb":
+        project = config.logging.project
+        return WandbWriter(project=project, name=run_name, dir=config.output_dir, config=settings)
+    return TrackioWriter(config.logging.project, name=run_name, config=settings)

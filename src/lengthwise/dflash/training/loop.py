@@ -1,0 +1,289 @@
+"""The loop: step after step, evaluations, checkpoints, an orderly end.
+
+It asks a source for samples and a learner to learn from them, and does not know whether they come
+from this process or from many.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from lengthwise._version import __version__
+from lengthwise.dflash.formats.native import save_native
+from lengthwise.dflash.training.resume import check_same_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lengthwise.dflash.decoding.evaluation import Evaluation
+    from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.training.checkpoint import Checkpoint, CheckpointStore
+    from lengthwise.dflash.training.config import TrainConfig
+    from lengthwise.dflash.training.learner import Learner
+    from lengthwise.dflash.training.plan import Epoch, TrainingPlan
+    from lengthwise.dflash.training.source import SampleSource
+    from lengthwise.dflash.update import StepResult
+
+
+class Observer(Protocol):
+    """Is told what happens; shows it or writes it down."""
+
+    def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
+        """An optimiser step was made."""
+
+    def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
+        """Held-out prompts were decoded, and the loss of their answers measured."""
+
+    def saved(self, position: Position, path: Path) -> None:
+        """A checkpoint is in place."""
+
+
+class Evaluator(Protocol):
+    """Says how good the drafter is at the moment."""
+
+    def decode(self, *, compare: bool) -> Evaluation:
+        """Decode held-out prompts; without the drafter too where it is to be compared."""
+
+    def measure(self) -> DraftSums:
+        """Loss and accuracy of their answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a run stands.
+
+    Attributes:
+        num_steps: optimiser steps done, over all epochs.
+        epoch: the epoch of the next step.
+        step: that step's number in it.
+    """
+
+    num_steps: int
+    epoch: int
+    step: int
+
+    @classmethod
+    def after(cls, num_steps: int, steps_per_epoch: int) -> Position:
+        """The position when ``num_steps`` are done."""
+        epoch, step = divmod(num_steps, steps_per_epoch)
+        return cls(num_steps, epoch, step)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What a step took.
+
+    Attributes:
+        num_samples: in it, over all ranks.
+        real_tokens: of these.
+        wait_seconds: until its samples were there.
+        learn_seconds: to learn from them.
+    """
+
+    num_samples: int
+    real_tokens: int
+    wait_seconds: float
+    learn_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        position: where.
+        interrupted: a signal ended it; its state is saved.
+        checkpoint: the last one.
+    """
+
+    position: Position
+    interrupted: bool
+    checkpoint: Path | None
+
+
+class TrainingLoop:
+    """Runs the steps of a plan.
+
+    Args:
+        config: the run's.
+        plan: its epochs.
+        learner: learns.
+        source: hands out samples.
+        store: takes checkpoints; None for none (ranks other than the first).
+        evaluator: decodes held-out prompts with the drafter as it is; None for never.
+        observer: is told.
+        drafter_dir: where the drafter goes at the end, float32 in the published format; None for
+            nowhere.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        plan: TrainingPlan,
+        learner: Learner,
+        source: SampleSource,
+        *,
+        store: CheckpointStore | None,
+        evaluator: Evaluator | None,
+        observer: Observer,
+        drafter_dir: Path | None = None,
+    ) -> None:
+        """Stand at the beginning."""
+        self._config = config
+        self._plan = plan
+        self._learner = learner
+        self._source = source
+        self._store = store
+        self._evaluator = evaluator
+        self._observer = observer
+        self._drafter_dir = drafter_dir
+        self._num_steps = 0
+        self._stop = False
+
+    @property
+    def position(self) -> Position:
+        """Where the run stands."""
+        return Position.after(self._num_steps, self._plan.steps_per_epoch)
+
+    def resume(self, checkpoint: Checkpoint) -> list[str]:
+        """Stand where a checkpoint was made.
+
+        Returns:
+            Harmless differences between its config and this one.
+
+        Raises:
+            CheckpointError: it belongs to another run.
+        """
+        from lengthwise.dflash.formats.load import load_native
+
+        changed = check_same_run(checkpoint, self._config, self._plan.fingerprint)
+        learner = self._learner
+        learner.drafter.load_state_dict(load_native(checkpoint.drafter_dir).state_dict())
+        learner.update.optimizer.load_state_dict(checkpoint.optimizer_state())
+        learner.update.load_state_dict(checkpoint.state["update"])
+        _set_random_states(checkpoint.state["random"])
+        self._num_steps = checkpoint.num_steps
+        return changed
+
+    def run(self) -> Outcome:
+        """Run to the end, or until a signal.
+
+        The first SIGINT or SIGTERM ends the run after the step at hand, with a checkpoint; a
+        second one ends it at once.
+        """
+        saved: Path | None = None
+        with self._signals():
+            while self._num_steps < self._plan.num_steps and not self._stop:
+                epoch = self._plan.epoch(self.position.epoch)
+                self._source.begin(epoch, self.position.step)
+                saved = self._run_epoch(epoch) or saved
+        if self._num_steps and (saved is None or saved.name != self._name()):
+            saved = self._save()
+        if self._drafter_dir is not None and not self._stop:
+            shutil.rmtree(self._drafter_dir, ignore_errors=True)
+            save_native(self._learner.drafter, self._drafter_dir, dtype=torch.float32)
+        return Outcome(self.position, self._stop, saved)
+
+    def _run_epoch(self, epoch: Epoch) -> Path | None:
+        saved = None
+        last = min(epoch.num_steps, self._plan.num_steps - epoch.number * epoch.num_steps)
+        for step in range(self.position.step, last):
+            self._run_step(epoch, step)
+            self._evaluate(at_end=step == last - 1)
+            if self._stop or self._num_steps % self._config.checkpoint.every_steps == 0:
+                saved = self._save()
+            if self._stop:
+                break
+        return saved
+
+    def _run_step(self, epoch: Epoch, step: int) -> None:
+        began = time.perf_counter()
+        samples = self._source.take(step)
+        taken = time.perf_counter()
+        result = self._learner.learn(samples, epoch.number)
+        self._num_steps += 1
+        facts = StepFacts(
+            num_samples=epoch.step(step).size,
+            real_tokens=epoch.tokens(step),
+            wait_seconds=taken - began,
+            learn_seconds=time.perf_counter() - taken,
+        )
+        self._observer.stepped(self.position, result, facts)
+
+    def _evaluate(self, *, at_end: bool) -> None:
+        """Evaluate where it is due: at the end of an epoch, or every so many steps."""
+        every = self._config.evaluation.every_steps
+        final = self._num_steps == self._plan.num_steps
+        due = final or (at_end if every is None else self._num_steps % every == 0)
+        if self._evaluator is not None and due:
+            evaluation = self._evaluator.decode(compare=final)
+            self._observer.evaluated(self.position, evaluation, self._evaluator.measure())
+
+    def _name(self) -> str:
+        return f"step-{self._num_steps:08d}"
+
+    def _save(self) -> Path | None:
+        if self._store is None:
+            return None
+        learner = self._learner
+        state = {
+            "num_steps": self._num_steps,
+            "epoch": self.position.epoch,
+            "step": self.position.step,
+            "plan": self._plan.fingerprint,
+            "config": self._config.model_dump(mode="json"),
+            "update": learner.update.state_dict(),
+            "random": _random_states(),
+            "versions": {"lengthwise": __version__, "torch": torch.__version__},
+        }
+        path = self._store.save(
+            state,
+            learner.update.optimizer.state_dict(),
+            lambda folder: save_native(learner.drafter, folder, dtype=torch.float32),
+        )
+        self._observer.saved(self.position, path)
+        return path
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def note(number: int, _frame: object) -> None:
+            if self._stop:
+                signal.signal(number, signal.SIG_DFL)
+                raise KeyboardInterrupt
+            self._stop = True
+
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, note) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+
+def _random_states() -> dict[str, Any]:
+    """The global generators. Nothing here draws from them; a target's own code might."""
+    kind, words, place, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - it is saved
+    return {
+        "python": random.getstate(),
+        "numpy": [kind, np.asarray(words).tolist(), place, has_gauss, gauss],
+        "torch": torch.get_rng_state().tolist(),
+    }
+
+
+def _set_random_states(states: dict[str, Any]) -> None:
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, numbers, place, has_gauss, cached = states["numpy"]
+    np.random.set_state((kind, np.asarray(numbers, np.uint32), place, has_gauss, cached))  # noqa: NPY002 - it is restored
+    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
