@@ -1,6 +1,7 @@
 """Drafters on disk: the native format and that of ``speculators``, written, read and checked."""
 
 from lengthwise.dflash.formats.check import CheckReport, check_export
+from lengthwise.dflash.formats.export import export_drafter, serving_commands
 from lengthwise.dflash.formats.load import (
     Checkpoint,
     load_checkpoint,
@@ -16,9 +17,11 @@ __all__ = [
     "Checkpoint",
     "TargetFacts",
     "check_export",
+    "export_drafter",
     "load_checkpoint",
     "load_native",
     "load_speculators",
     "save_native",
     "save_speculators",
+    "serving_commands",
 ]

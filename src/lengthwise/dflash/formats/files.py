@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from lengthwise.errors import CheckpointError, ConfigError, MissingDependencyError, ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import torch
 
@@ -145,14 +145,24 @@ def _shards(directory: Path) -> list[Path]:
 
 
 def write_checkpoint(
-    directory: str | Path, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+    directory: str | Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    check: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write a directory that is there whole or not at all: aside first, then renamed.
+
+    Args:
+        directory: must not exist yet, or be empty.
+        config: for ``config.json``.
+        tensors: for ``model.safetensors``; contiguous, on the CPU.
+        check: called with the written directory before it gets its name; what it raises stops
+            the writing.
 
     Raises:
         ConfigError: ``directory`` exists and is not empty.
     """
-    directory = Path(directory)
+    directory = Path(directory).absolute()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(
             f"{directory} is there already and not empty; remove it or give another directory"
@@ -164,6 +174,8 @@ def write_checkpoint(
         save_file(dict(tensors), aside / WEIGHTS, metadata={"format": "pt"})
         text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (aside / CONFIG).write_text(text, encoding="utf-8")
+        if check is not None:
+            check(aside)
         if directory.exists():
             directory.rmdir()
         aside.rename(directory)

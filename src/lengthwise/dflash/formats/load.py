@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from lengthwise.dflash.config import DrafterConfig
     from lengthwise.dflash.formats.transformer import TargetFacts
 
-TRAINING_PART = "drafter"
-"""The directory inside a training checkpoint that holds the drafter, in the native format."""
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -102,9 +99,7 @@ def _load(
     *,
     only: str | None,
 ) -> Checkpoint:
-    directory = locate(name_or_path, revision)
-    if not (directory / CONFIG).is_file() and (directory / TRAINING_PART / CONFIG).is_file():
-        directory /= TRAINING_PART
+    directory = _drafter_dir(locate(name_or_path, revision))
     raw = read_config(directory)
     where = str(directory / CONFIG)
     form = "speculators" if TYPE_KEY in raw else "native"
@@ -124,6 +119,24 @@ def _load(
     drafter = Drafter(config)
     drafter.load_state_dict(tensors)
     return Checkpoint(drafter, form, ", ".join(dtypes), target, unused, directory)
+
+
+def _drafter_dir(directory: Path) -> Path:
+    """Where in it the drafter is; of a training checkpoint, once every file of it is as written."""
+    if (directory / CONFIG).is_file():
+        return directory
+    # The training code reads drafters with this module, so it is imported here.
+    from lengthwise.dflash.training.checkpoint import MANIFEST, PREFIX, read_checkpoint
+
+    if (directory / MANIFEST).is_file():
+        return read_checkpoint(directory).drafter_dir
+    steps = sorted(path.name for path in directory.glob(f"{PREFIX}*"))
+    if steps:
+        raise ModelError(
+            f"{directory} holds the checkpoints of a run; name one of them, such as "
+            f"{directory / steps[-1]}"
+        )
+    return directory
 
 
 def num_layers(target_config: PretrainedConfig | None) -> int | None:
