@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from lengthwise.dflash.sample_files import SampleFile, open_sample_file
+from lengthwise.dflash.sample_files import open_sample_file
 from lengthwise.errors import DataError
 from lengthwise.lengths.formats import expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.sample_files import Group
@@ -50,7 +50,9 @@ class PreparedDataset(Dataset[PreparedSample]):
     Pickles as its paths and lengths, for workers of a DataLoader.
     """
 
-    def __init__(self, source: str | Path | Sequence[str | Path], *, vocab_size: int | None = None):
+    def __init__(
+        self, source: str | Path | Sequence[str | Path], *, vocab_size: int | None = None
+    ) -> None:
         """Open and check the files.
 
         Args:
@@ -65,8 +67,8 @@ class PreparedDataset(Dataset[PreparedSample]):
         Warns:
             LengthwiseWarning: a file's row groups are too large to be read at random.
         """
-        single = isinstance(source, (str, os.PathLike))
-        names = [os.fspath(one) for one in ([source] if single else source)]
+        named = [source] if isinstance(source, (str, os.PathLike)) else source
+        names = [os.fspath(one) for one in named]
         self.files = [open_sample_file(path) for path in expand(names)]
         self.lengths: Int64Array = np.concatenate([file.lengths for file in self.files])
         """Tokens of every sample, int64 (num_samples,)."""

@@ -129,7 +129,7 @@ class SampleFile:
         for index in range(self.metadata.num_row_groups):
             statistics = self.metadata.row_group(index).column(leaf).statistics
             known = statistics is not None and statistics.has_min_max
-            if known and 0 <= statistics.min and statistics.max < vocab_size:
+            if known and statistics.min >= 0 and statistics.max < vocab_size:
                 continue
             group = self.read_group(index)
             wrong = np.flatnonzero((group.ids < 0) | (group.ids >= vocab_size))

@@ -31,6 +31,8 @@ SUFFIXES = {
 COMPRESSIBLE = frozenset({"jsonl", "delimited", "text"})
 HF_MARKERS = ("state.json", "dataset_dict.json")
 """A directory with one of these was written by datasets' save_to_disk."""
+_BESIDE_DATA = frozenset({"card.json", "dataset_info.json", "dataset_infos.json"})
+"""Files that describe the data files they stand beside."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MAGIC = re.compile(r"[*?\[]")
@@ -165,5 +167,7 @@ def _is_hidden(relative: Path) -> bool:
 
 
 def _is_data(relative: Path) -> bool:
-    """Hidden files and those set apart by an underscore (``_SUCCESS``) are no data."""
+    """Hidden files, those set apart by an underscore (``_SUCCESS``) and cards are no data."""
+    if relative.name in _BESIDE_DATA:
+        return False
     return not any(part.startswith((".", "_")) for part in relative.parts)

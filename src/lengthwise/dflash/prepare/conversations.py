@@ -168,7 +168,8 @@ def _prompt(record: Mapping[str, Any], column: str, response_column: str | None)
     if name is None:
         return messages
     if isinstance(record[name], list):
-        return messages + _messages(record[name], name)
+        both = [*value, *record[name]] if isinstance(value, list) else [*messages, *record[name]]
+        return _messages(both, f"{column} + {name}")
     return [*messages, {"role": "assistant", "content": _text(record[name], name)}]
 
 
