@@ -68,7 +68,9 @@ def _rule(visibility: Visibility, device: torch.device) -> Callable[..., torch.T
     """The rule of :class:`~lengthwise.dflash.attention.BlockAttention` for one query and key."""
     first = visibility.first.to(device, non_blocking=True)
     stop = visibility.stop.to(device, non_blocking=True)
-    size, columns, window = visibility.block_size, visibility.num_columns, visibility.window
+    size, window = visibility.block_size, visibility.window
+    # A tensor, since compiled code would be made anew for every other number.
+    columns = torch.tensor(visibility.num_columns).to(device, non_blocking=True)
 
     def sees(
         row: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor

@@ -64,17 +64,17 @@ class Rotary(nn.Module):
 
 def _qwen3_config(config: DrafterConfig) -> Any:
     rope = dict(config.rope_parameters)
-    theta = rope.pop("rope_theta")
+    positions = {  # named so, they are understood by transformers 4 and 5
+        "rope_theta": rope.pop("rope_theta"),
+        "rope_scaling": None if rope["rope_type"] == "default" else rope,
+    }
     return Qwen3Config(
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_attention_heads,
         num_key_value_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
         max_position_embeddings=config.max_position_embeddings,
-        **{  # both are understood by transformers 4 and 5
-            "rope_theta": theta,
-            "rope_scaling": None if rope["rope_type"] == "default" else rope,
-        },
+        **positions,
     )
 
 
