@@ -9,10 +9,10 @@ import math
 from types import SimpleNamespace
 
 import torch
-from support.twins_random import mix
 from torch.profiler import ProfilerActivity, profile
 
 from lengthwise.dflash.batch import Sample
+from support.twins_random import mix
 
 
 def sample_of(mask, sample_id=0, features=3, vocabulary=50, dtype=torch.float32):

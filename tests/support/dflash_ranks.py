@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from support.dflash_loss import sample_of
 from torch import nn
 
 from lengthwise.dflash.anchors import draw_anchors
@@ -23,6 +22,7 @@ from lengthwise.dflash.schedule import ScheduleConfig
 from lengthwise.dflash.step import draft_step
 from lengthwise.dflash.target.ends import FrozenEnds
 from lengthwise.dflash.update import Update
+from support.dflash_loss import sample_of
 
 VOCABULARY, HIDDEN = 50, 16
 FEATURES = 2 * HIDDEN

@@ -6,14 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dflash_loss import (
-    anchors_by_document,
-    answer,
-    literal_labels,
-    sample_of,
-    smallest_keys,
-    valid_anchors,
-)
 
 from lengthwise.core.random import Purpose, stream_key
 from lengthwise.dflash.anchors import (
@@ -25,6 +17,14 @@ from lengthwise.dflash.anchors import (
 )
 from lengthwise.dflash.batch import pack_rows, pad_rows
 from lengthwise.errors import ConfigError
+from support.dflash_loss import (
+    anchors_by_document,
+    answer,
+    literal_labels,
+    sample_of,
+    smallest_keys,
+    valid_anchors,
+)
 
 MASKS = st.lists(st.lists(st.booleans(), min_size=1, max_size=30), min_size=1, max_size=6)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dflash_loss import answer, sample_of, valid_anchors
 
 from lengthwise.dflash.batch import Sample, pack_rows, pad_rows, split_by_anchors
 from lengthwise.errors import ConfigError, DataError, OversizeError
+from support.dflash_loss import answer, sample_of, valid_anchors
 
 MASKS = st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=8)
 
@@ -92,7 +94,7 @@ def test_micro_batches_keep_the_order_and_the_budget_and_are_cut_only_where_need
     costs = [[cost[s.sample_id] for s in batch] for batch in batches]
     assert [s.sample_id for batch in batches for s in batch] == list(range(len(masks)))
     assert all(sum(one) <= budget for one in costs)
-    for one, after in zip(costs, costs[1:], strict=False):
+    for one, after in pairwise(costs):
         assert sum(one) + after[0] > budget
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dflash_loss import ends_of, literal_loss, peak_bytes
 
 from lengthwise.dflash.anchors import Labels
 from lengthwise.dflash.loss import LossConfig, default_gamma, draft_loss
 from lengthwise.errors import ConfigError, ModelError, TrainingError
+from support.dflash_loss import ends_of, literal_loss, peak_bytes
 
 WEIGHTINGS = ["decay", "dpace", "uniform"]
 

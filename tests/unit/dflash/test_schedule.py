@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -61,8 +62,8 @@ def test_any_schedule_rises_once_then_never_and_stays_between_its_bounds(
     config = ScheduleConfig(kind, warmup_ratio=warmup, final_ratio=final, decay_ratio=decay)
     values = factors(config, range(total + 2), total)
     top = config.num_warmup_steps(total)
-    assert all(a < b for a, b in zip(values[:top], values[1:top], strict=False))
-    assert all(a >= b - 1e-12 for a, b in zip(values[top:], values[top + 1 :], strict=False))
+    assert all(a < b for a, b in pairwise(values[:top]))
+    assert all(a >= b - 1e-12 for a, b in pairwise(values[top:]))
     assert all(0 <= value <= 1 for value in values)
     assert all(value >= final - 1e-12 for value in values[top:])
 
