@@ -16,7 +16,7 @@ export OMP_NUM_THREADS = 1
 PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-slow test-all lint format bench build constraints tree clean
+.PHONY: help install run prove test test-slow test-all lint format bench build constraints tree clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -40,6 +40,9 @@ $(DEV): $(STAMP)
 
 run: $(STAMP)  ## the main job: scan, optimise, compare and plan a real corpus; writes out/report.html
 	$(BIN)/python examples/main_job.py --output-dir $(OUT)
+
+prove: $(DEV)  ## DFlash on a CPU: a drafter learns, its output is the target's; writes out/proof.json
+	$(BIN)/python examples/prove_drafter.py --output-dir $(OUT)
 
 test: $(DEV)  ## the tests, without those marked slow
 	$(PYTEST) -m 'not slow'
