@@ -39,8 +39,8 @@ ANSWERED = [("user", "hi"), ("assistant", "yes")]
         ({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]},
          ANSWERED),
         ({"conversations": [{"role": "user", "content": "hi"}]}, ASKED),
-        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "h"}, {"text": "i"}]}]},
-         ASKED),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "h"},
+                                                    {"text": "i"}]}]}, ASKED),
         ({"prompt": "hi"}, ASKED),
         ({"prompt": "hi", "response": "yes"}, ANSWERED),
         ({"question": "hi", "answer": "yes"}, ANSWERED),
@@ -110,7 +110,7 @@ def test_a_row_that_breaks_a_rule_says_which(record, rule):
 def test_an_unreadable_row_and_a_missing_named_column():
     with pytest.raises(RowError, match="unreadable: malformed"):
         to_conversation(row_of(None, "malformed JSON"), RowSettings())
-    with pytest.raises(RowError, match="'q' is not there; the row has: prompt .*--column"):
+    with pytest.raises(RowError, match=r"'q' is not there; the row has: prompt .*--column"):
         to_conversation(row_of({"prompt": "x"}), RowSettings(column="q"))
 
 
@@ -150,9 +150,7 @@ def test_rows_come_from_any_place_on_in_every_kind_of_file(tmp_path, kind):
         write(tmp_path / f"{name}.{kind}", kind)
     source = open_source([str(tmp_path / f"*.{kind}")], RowSettings())
     whole = list(source.rows(Position()))
-    prompts = [
-        to_conversation(row, RowSettings()).messages[0]["content"] for row, _ in whole
-    ]
+    prompts = [to_conversation(row, RowSettings()).messages[0]["content"] for row, _ in whole]
     assert prompts == [record["prompt"] for record in RECORDS] * 2
     assert [row.index for row, _ in whole] == list(range(14))
     start = 0 if kind in ("parquet", "json") else 1
@@ -199,7 +197,7 @@ def test_a_name_on_the_hub_is_loaded_and_what_fails_there_is_told(monkeypatch):
     found = open_source(["owner/chats"], RowSettings(split="dev", subset="en"))
     assert found.num_rows == 7
     assert asked == [("owner/chats", "en", "dev")]
-    with pytest.raises(DataError, match="no file or directory 'owner/none'.*no such data set"):
+    with pytest.raises(DataError, match=r"no file or directory 'owner/none'.*no such data set"):
         open_source(["owner/none"], RowSettings())
 
 
@@ -220,7 +218,9 @@ def test_broken_rows_are_rows_of_their_own(tmp_path):
     assert "not a JSON object" in rows[2].fault
     assert rows[3].fault == "blank line"
     (tmp_path / "b.txt").write_bytes(b"ok\n\xff\xfe\n\n")
-    text = [row for row, _ in open_source([str(tmp_path / "b.txt")], RowSettings()).rows(Position())]
+    text = [
+        row for row, _ in open_source([str(tmp_path / "b.txt")], RowSettings()).rows(Position())
+    ]
     assert [row.record is not None for row in text] == [True, False, False]
     assert "not UTF-8" in text[1].fault
     (tmp_path / "c.json").write_text('[{"prompt": "x"}, 5]')

@@ -1,6 +1,12 @@
 """Which tokens have loss where answers are given: templates of each kind, written out by hand."""
 
 import pytest
+
+from lengthwise.dflash.prepare.conversations import Conversation, RowError, SourceRow
+from lengthwise.dflash.prepare.masks import Draft, drafts_of
+from lengthwise.dflash.prepare.settings import TemplateSettings
+from lengthwise.dflash.prepare.template import ChatTemplate, stop_ids_of
+from lengthwise.errors import ConfigError, DataError
 from support.dflash_chat import (
     CHATML,
     FORGETFUL,
@@ -10,12 +16,6 @@ from support.dflash_chat import (
     encode,
     pieces,
 )
-
-from lengthwise.dflash.prepare.conversations import Conversation, RowError, SourceRow
-from lengthwise.dflash.prepare.masks import Draft, drafts_of
-from lengthwise.dflash.prepare.settings import TemplateSettings
-from lengthwise.dflash.prepare.template import ChatTemplate, stop_ids_of
-from lengthwise.errors import ConfigError, DataError
 
 
 def template_of(source, tokenizer=None, **settings):
@@ -144,7 +144,9 @@ def test_marks_that_cover_nothing_are_refused():
 def test_a_system_prompt_stands_before_conversations_without_one():
     template = template_of(CHATML, system_prompt="be")
     (without,) = drafts_of(conversation(("u", "hi"), ("a", "yes")), template)
-    assert without.input_ids[:14] == encode("<|im_start|>system\nbe<|im_end|>\n<|im_start|>user")[:14]
+    assert (
+        without.input_ids[:14] == encode("<|im_start|>system\nbe<|im_end|>\n<|im_start|>user")[:14]
+    )
     own = conversation(("s", "own"), ("u", "hi"), ("a", "yes"))
     (kept,) = drafts_of(own, template)
     assert kept.input_ids[: 1 + 7 + 3] == encode("<|im_start|>system\nown")
