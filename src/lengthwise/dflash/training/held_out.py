@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import HeldOut
     from lengthwise.dflash.training.learner import Learner
+    from lengthwise.dflash.training.loop import Observer, Position
 
 
 class HeldOutEvaluator:
@@ -45,6 +46,10 @@ class HeldOutEvaluator:
         most = config.evaluation.num_prompts
         self.prompts = [prompt for prompt in prompts if prompt][:most]
         self.stop_token_ids = stop_tokens(target)
+
+    def evaluate(self, position: Position, observer: Observer, *, compare: bool) -> None:
+        """Evaluate at once; see :class:`~lengthwise.dflash.training.loop.Evaluator`."""
+        observer.evaluated(position, self.decode(compare=compare), self.measure())
 
     def decode(self, *, compare: bool) -> Evaluation:
         """Decode every prompt, greedily, with the drafter.

@@ -6,20 +6,21 @@ from this process or from many.
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
 import time
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import torch
 
 from lengthwise._version import __version__
 from lengthwise.dflash.formats.native import save_native
+from lengthwise.dflash.training.random_states import random_states, set_random_states
 from lengthwise.dflash.training.resume import check_same_run
+from lengthwise.errors import CheckpointError, LengthwiseWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,13 +50,16 @@ class Observer(Protocol):
 
 
 class Evaluator(Protocol):
-    """Says how good the drafter is at the moment."""
+    """Finds out how good the drafter is at the moment, and tells the observer."""
 
-    def decode(self, *, compare: bool) -> Evaluation:
-        """Decode held-out prompts; without the drafter too where it is to be compared."""
+    def evaluate(self, position: Position, observer: Observer, *, compare: bool) -> None:
+        """Decode held-out prompts and measure the loss of their answers, now or in good time.
 
-    def measure(self) -> DraftSums:
-        """Loss and accuracy of their answers."""
+        Args:
+            position: the moment.
+            observer: to be told.
+            compare: decode without the drafter too, for speed-up and mismatches.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ class TrainingLoop:
         self._observer = observer
         self._drafter_dir = drafter_dir
         self._num_steps = 0
+        self._saved_steps: int | None = None
+        self._saved: Path | None = None
         self._stop = False
 
     @property
@@ -171,8 +177,9 @@ class TrainingLoop:
         learner.drafter.load_state_dict(load_native(checkpoint.drafter_dir).state_dict())
         learner.update.optimizer.load_state_dict(checkpoint.optimizer_state())
         learner.update.load_state_dict(checkpoint.state["update"])
-        _set_random_states(checkpoint.state["random"])
+        set_random_states(checkpoint.state["random"])
         self._num_steps = checkpoint.num_steps
+        self._saved_steps, self._saved = checkpoint.num_steps, checkpoint.path
         return changed
 
     def run(self) -> Outcome:
@@ -181,34 +188,36 @@ class TrainingLoop:
         The first SIGINT or SIGTERM ends the run after the step at hand, with a checkpoint; a
         second one ends it at once.
         """
-        saved: Path | None = None
         with self._signals():
             while self._num_steps < self._plan.num_steps and not self._stop:
                 epoch = self._plan.epoch(self.position.epoch)
                 self._source.begin(epoch, self.position.step)
-                saved = self._run_epoch(epoch) or saved
-        if self._num_steps and (saved is None or saved.name != self._name()):
-            saved = self._save()
-        if self._drafter_dir is not None and not self._stop:
+                self._run_epoch(epoch)
+        saved = self._save() if self._num_steps else None
+        finished = self._num_steps >= self._plan.num_steps
+        if self._drafter_dir is not None and finished:
             shutil.rmtree(self._drafter_dir, ignore_errors=True)
             save_native(self._learner.drafter, self._drafter_dir, dtype=torch.float32)
-        return Outcome(self.position, self._stop, saved)
+        return Outcome(self.position, not finished, saved)
 
-    def _run_epoch(self, epoch: Epoch) -> Path | None:
-        saved = None
+    def _run_epoch(self, epoch: Epoch) -> None:
         last = min(epoch.num_steps, self._plan.num_steps - epoch.number * epoch.num_steps)
         for step in range(self.position.step, last):
-            self._run_step(epoch, step)
+            if not self._run_step(epoch, step):
+                self._stop = True
+                break
             self._evaluate(at_end=step == last - 1)
-            if self._stop or self._num_steps % self._config.checkpoint.every_steps == 0:
-                saved = self._save()
+            if self._num_steps % self._config.checkpoint.every_steps == 0:
+                self._save_on_the_way()
             if self._stop:
                 break
-        return saved
 
-    def _run_step(self, epoch: Epoch, step: int) -> None:
+    def _run_step(self, epoch: Epoch, step: int) -> bool:
+        """One step; False if the source says that the run is to end."""
         began = time.perf_counter()
         samples = self._source.take(step)
+        if samples is None:
+            return False
         taken = time.perf_counter()
         result = self._learner.learn(samples, epoch.number)
         self._num_steps += 1
@@ -219,6 +228,7 @@ class TrainingLoop:
             learn_seconds=time.perf_counter() - taken,
         )
         self._observer.stepped(self.position, result, facts)
+        return True
 
     def _evaluate(self, *, at_end: bool) -> None:
         """Evaluate where it is due: at the end of an epoch, or every so many steps."""
@@ -226,15 +236,20 @@ class TrainingLoop:
         final = self._num_steps == self._plan.num_steps
         due = final or (at_end if every is None else self._num_steps % every == 0)
         if self._evaluator is not None and due:
-            evaluation = self._evaluator.decode(compare=final)
-            self._observer.evaluated(self.position, evaluation, self._evaluator.measure())
+            self._evaluator.evaluate(self.position, self._observer, compare=final)
 
-    def _name(self) -> str:
-        return f"step-{self._num_steps:08d}"
+    def _save_on_the_way(self) -> None:
+        """A checkpoint that cannot be written is no reason to end a run; the last one is."""
+        try:
+            self._save()
+        except CheckpointError as error:
+            warnings.warn(f"training goes on: {error}", LengthwiseWarning, stacklevel=2)
 
     def _save(self) -> Path | None:
         if self._store is None:
             return None
+        if self._saved_steps == self._num_steps:
+            return self._saved
         learner = self._learner
         state = {
             "num_steps": self._num_steps,
@@ -243,7 +258,7 @@ class TrainingLoop:
             "plan": self._plan.fingerprint,
             "config": self._config.model_dump(mode="json"),
             "update": learner.update.state_dict(),
-            "random": _random_states(),
+            "random": random_states(),
             "versions": {"lengthwise": __version__, "torch": torch.__version__},
         }
         path = self._store.save(
@@ -251,6 +266,7 @@ class TrainingLoop:
             learner.update.optimizer.state_dict(),
             lambda folder: save_native(learner.drafter, folder, dtype=torch.float32),
         )
+        self._saved_steps, self._saved = self._num_steps, path
         self._observer.saved(self.position, path)
         return path
 
@@ -269,21 +285,3 @@ class TrainingLoop:
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
-
-
-def _random_states() -> dict[str, Any]:
-    """The global generators. Nothing here draws from them; a target's own code might."""
-    kind, words, place, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - it is saved
-    return {
-        "python": random.getstate(),
-        "numpy": [kind, np.asarray(words).tolist(), place, has_gauss, gauss],
-        "torch": torch.get_rng_state().tolist(),
-    }
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    version, words, gauss = states["python"]
-    random.setstate((version, tuple(words), gauss))
-    kind, numbers, place, has_gauss, cached = states["numpy"]
-    np.random.set_state((kind, np.asarray(numbers, np.uint32), place, has_gauss, cached))  # noqa: NPY002 - it is restored
-    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))

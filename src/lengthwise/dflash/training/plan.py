@@ -80,16 +80,17 @@ class TrainingPlan:
 
     def __init__(self, data: TrainingData, config: TrainConfig) -> None:
         """Set up the planner; an epoch is planned when asked for."""
+        longest = int(data.lengths.argmax())
+        if data.lengths[longest] > config.batching.max_tokens:
+            raise DataError(
+                f"sample {data.sample_ids[longest]:,} has {data.lengths[longest]:,} tokens and "
+                f"batching.max_tokens is {config.batching.max_tokens:,}: raise it, or leave such "
+                f"samples out with batching.oversize: drop"
+            )
         self.data = data
         self._config = config
         self._planner = Planner(data.lengths, config.batching_config())
         self._epoch: Epoch | None = None
-        longest = int(data.lengths.max())
-        if longest > config.batching.max_tokens:
-            raise DataError(
-                f"a sample has {longest:,} tokens and batching.max_tokens is "
-                f"{config.batching.max_tokens:,}: raise it, or say batching.oversize: drop"
-            )
 
     def epoch(self, number: int) -> Epoch:
         """The epoch ``number``; the one asked for last is kept."""

@@ -24,8 +24,11 @@ class SampleSource(Protocol):
     def begin(self, epoch: Epoch, num_done: int) -> None:
         """Turn to an epoch of which ``num_done`` steps are done."""
 
-    def take(self, step: int) -> list[Sample]:
-        """The samples of step ``step``; steps are asked for in order."""
+    def take(self, step: int) -> list[Sample] | None:
+        """This process's samples of step ``step``; steps are asked for in order.
+
+        None: the run is to end before this step, with its state saved.
+        """
 
 
 class TargetRunner:
