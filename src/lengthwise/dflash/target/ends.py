@@ -101,6 +101,13 @@ class FrozenEnds(nn.Module):
 
     def copy_to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> FrozenEnds:
         """An independent copy on ``device``, in ``dtype`` if given; tied weights stay tied."""
-        # One deepcopy of the pair: its memo keeps a shared weight shared.
-        embeddings, head = copy.deepcopy((self.embeddings, self.head))
+        # deepcopy meets each weight in its memo, already copied to where it goes: a tied weight
+        # stays one, and nothing is copied twice. What is left to move are small buffers.
+        memo: dict[int, object] = {
+            id(weight): nn.Parameter(
+                weight.detach().to(device=device, dtype=dtype, copy=True), requires_grad=False
+            )
+            for weight in self.parameters()
+        }
+        embeddings, head = copy.deepcopy((self.embeddings, self.head), memo)
         return FrozenEnds(embeddings, head).to(device=device, dtype=dtype)

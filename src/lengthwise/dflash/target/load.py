@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 
 from lengthwise.dflash.target.model import Target
 from lengthwise.errors import ConfigError, DataError, MissingDependencyError, ModelError
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from transformers import PreTrainedTokenizerBase
+
+# What transformers and torch raise when a checkpoint is not there, not whole or not understood.
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError)
 
 _DTYPES = {
     "float32": torch.float32,
@@ -166,7 +171,7 @@ def _attempt(what: str, name_or_path: str | Path, load: Callable[[], Any]) -> An
             f"the {what} {str(name_or_path)!r} needs a package that is not installed:"
             f" {_first_line(error)} (GGUF files need `pip install gguf`)"
         ) from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (*_UNREADABLE, SafetensorError) as error:
         raise DataError(
             f"could not load the {what} {str(name_or_path)!r}: {_first_line(error)}. It must be a"
             " directory with a Hugging Face checkpoint, or a name on the hub that can be reached"

@@ -25,7 +25,8 @@ class Target:
 
     Layer id i means the output of decoder layer i, counted from 0: ``hidden_states[i + 1]`` of
     ``output_hidden_states`` for all but the last layer. The last one's is the raw state before
-    the final norm, where ``output_hidden_states`` has the normed state.
+    the final norm, where ``output_hidden_states`` has the normed state. (Some models, Mamba 2
+    among them, leave the embeddings out of that list; layer ids here mean the same in all.)
 
     Attributes:
         model: the Hugging Face causal language model, frozen and in evaluation mode.
@@ -110,7 +111,7 @@ class Target:
         lengths = _check_rows(input_ids, attention_mask)
         self.ends.check_ids(input_ids, "input_ids")
         check_length_free(self.config, input_ids.shape[1])
-        if attention_mask is not None and rows_alone(self.config, lengths):
+        if attention_mask is not None and rows_alone(self.config, lengths, input_ids.shape[1]):
             return self._row_by_row(input_ids, lengths, layer_ids)
         if attention_mask is not None:
             attention_mask = attention_mask.to(self.device, torch.long)

@@ -29,10 +29,10 @@ def check_length_free(config: Any, columns: int) -> None:
         )
 
 
-def rows_alone(config: Any, lengths: Sequence[int]) -> bool:
-    """Whether each row must run alone, since the batch mixes short and long rows of longrope."""
+def rows_alone(config: Any, lengths: Sequence[int], columns: int) -> bool:
+    """Whether rows must run one by one: columns, padded or not, make longrope change short rows."""
     limit = _limit(config, "longrope")
-    return limit is not None and min(lengths) <= limit < max(lengths)
+    return limit is not None and min(lengths) <= limit < columns
 
 
 def _limit(config: Any, kind: str) -> int | None:
