@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lengthwise.cli.options import Json  # noqa: TC001 (typer reads it at run time)
+from lengthwise.cli.options import Json
 from lengthwise.cli.output import print_json, print_line, print_note, print_table
 from lengthwise.errors import ModelError
 
