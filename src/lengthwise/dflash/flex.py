@@ -17,6 +17,9 @@ TILE = 128
 """Queries, and keys, of a tile; flex attention's own."""
 
 
+_COMPILED_KINDS = 64
+
+
 class FlexMask:
     """Attention of all blocks of a batch, by one kind of layer.
 
@@ -61,6 +64,10 @@ def _flex_attention(device_type: str) -> Callable[..., Any]:
 
     if device_type == "cpu":  # there is no compiled way back on a CPU
         return flex_attention
+    # One row or several, one tile or several, full or sliding, training or not: each has code of
+    # its own. Past the limit PyTorch would fall back to a dense matrix of scores.
+    limit = torch._dynamo.config.recompile_limit  # noqa: SLF001  # it has no public name
+    torch._dynamo.config.recompile_limit = max(limit, _COMPILED_KINDS)  # noqa: SLF001
     return torch.compile(flex_attention, dynamic=True)
 
 

@@ -121,7 +121,8 @@ class DrafterAttention(nn.Module):
         return projected
 
     def _heads(self, states: torch.Tensor) -> torch.Tensor:
-        return states.view(*states.shape[:-1], -1, self.head_dim)
+        heads = states.shape[-1] // self.head_dim
+        return states.view(*states.shape[:-1], heads, self.head_dim)
 
 
 class DrafterLayer(nn.Module):
