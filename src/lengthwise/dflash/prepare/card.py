@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,7 @@ def make_card(
     settings: dict[str, Any], tally: Tally, lengths: LengthHistogram | None, num_shards: int
 ) -> dict[str, Any]:
     """The card as plain values. It has no times, so that a resumed run writes the same."""
-    counts = asdict(tally)
+    counts = tally.to_dict()
     problems = counts.pop("problems")
     return {
         "format": FORMAT,

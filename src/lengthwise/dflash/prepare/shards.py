@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.dflash.prepare.sources import Position
@@ -75,13 +75,10 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add another tally to this one."""
-        for name, value in asdict(other).items():
-            if name == "problems":
-                self.problems = [*self.problems, *other.problems][:NUM_LISTED]
-            elif isinstance(value, dict):
-                getattr(self, name).update(value)
-            else:
-                setattr(self, name, getattr(self, name) + value)
+        for one in fields(self):
+            both = getattr(self, one.name) + getattr(other, one.name)
+            setattr(self, one.name, both)
+        self.problems = self.problems[:NUM_LISTED]
 
     def note(self, row: SourceRow, rule: str, detail: str) -> None:
         """Name a row with a problem, while there is room."""
@@ -89,9 +86,15 @@ class Tally:
             problem = Problem(row.file, row.row, rule, detail[:400])
             self.problems.append(problem)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; ``asdict`` of Python 3.11 cannot copy a Counter."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {k: dict(v) if isinstance(v, Counter) else v for k, v in found.items()}
+        return {**plain, "problems": [asdict(problem) for problem in self.problems]}
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Tally:
-        """The counterpart of ``dataclasses.asdict``."""
+        """The counterpart of :meth:`to_dict`."""
         counters = ("bad_rows", "dropped_answers", "dropped_samples")
         plain: dict[str, Any] = {k: Counter(v) if k in counters else v for k, v in values.items()}
         plain["problems"] = [Problem(**problem) for problem in values["problems"]]
@@ -134,7 +137,7 @@ def write_shard(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    state = {"end": asdict(end), "settings": settings, "tally": asdict(tally)}
+    state = {"end": asdict(end), "settings": settings, "tally": tally.to_dict()}
     schema = _schema().with_metadata({METADATA_KEY: json.dumps(state).encode()})
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
