@@ -8,6 +8,7 @@ from lengthwise.dflash.prepare.generate import TargetAnswers, pad_left, padding_
 from lengthwise.dflash.prepare.sampling import draw
 from lengthwise.dflash.prepare.settings import GenerationSettings
 from lengthwise.dflash.target import Target
+from lengthwise.errors import ModelError
 from support import dflash_models
 from support.dflash_chat import END_ID
 
@@ -213,6 +214,12 @@ def test_padding_stands_left():
     ids, mask = pad_left([(1, 2, 3), (4,)], 9)
     assert ids.tolist() == [[1, 2, 3], [9, 9, 4]]
     assert mask.tolist() == [[1, 1, 1], [0, 0, 1]]
+
+
+def test_tokens_that_the_target_does_not_know_are_refused():
+    target = Target(dflash_models.tiny_llama())
+    with pytest.raises(ModelError, match=r"token 96, and the target's vocabulary ends at 95"):
+        ask(target, [Request(0, 0, (1, 96), ())])
 
 
 def test_nothing_to_answer():

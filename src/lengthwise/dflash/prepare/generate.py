@@ -19,6 +19,7 @@ from lengthwise.core.limits import BatchLimits
 from lengthwise.core.planner import build_plan
 from lengthwise.dflash.prepare.answers import Answer
 from lengthwise.dflash.prepare.sampling import KeyedSampler
+from lengthwise.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +62,13 @@ class TargetAnswers:
     def answer(
         self, requests: Sequence[Request], report: Callable[[int, Answer], None]
     ) -> list[Answer]:
-        """An answer to each request, in order."""
+        """An answer to each request, in order.
+
+        Raises:
+            ModelError: a prompt has tokens that the target does not know.
+        """
+        for request in requests:
+            _check_known(request, self._target.vocab_size)
         found: list[Answer | None] = [None] * len(requests)
         if self.pads is None and requests:
             longest = max(requests, key=lambda request: len(request.prompt_ids))
@@ -121,6 +128,15 @@ class TargetAnswers:
             if token in self._stop_ids:
                 return Answer(tuple(row[: place + 1]), finished=True)
         return Answer(tuple(row), finished=False)
+
+
+def _check_known(request: Request, vocab_size: int) -> None:
+    largest = max(request.prompt_ids)
+    if largest >= vocab_size:
+        raise ModelError(
+            f"the tokenizer gives token {largest:,}, and the target's vocabulary ends at "
+            f"{vocab_size - 1:,}: they do not belong together"
+        )
 
 
 def _generation_config(**settings: Any) -> Any:
