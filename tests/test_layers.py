@@ -24,8 +24,9 @@ MAY_IMPORT = {
     "loader": {"errors", "core", "lengths"},
     "integrations": {"errors", "core", "loader"},
     "dflash": {"errors", "core", "lengths", "files", "loader"},
+    "pipeline": {"errors", "core", "loader", "dflash"},
     "report": {"errors", "core"},
-    "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash"},
+    "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash", "pipeline"},
     "": {"errors", "core", "lengths", "files", "compare", "report"},
 }
 """Layer -> the other layers it may import; "" is the package's own front."""
@@ -41,6 +42,7 @@ AT_THE_TOP = {
     "loader": {"numpy", "torch"},
     "integrations": {"numpy"},
     "dflash": {"numpy", "torch", "transformers", "pydantic", "safetensors"},
+    "pipeline": {"numpy", "torch"},
     "report": {"numpy"},
     "cli": {"numpy", "rich", "typer", "tomli_w", "click"},
 }

@@ -41,14 +41,6 @@ class DraftSums:
         counts = none.repeat(block_size - 1)
         return cls(zero, zero, counts, counts, none, none)
 
-    @classmethod
-    def zeros(cls, block_size: int, device: torch.device | str = "cpu") -> DraftSums:
-        """The sums of no block at all."""
-        whole = torch.zeros((), dtype=torch.int64, device=device)
-        places = whole.new_zeros(block_size - 1)
-        none = torch.zeros((), device=device)
-        return cls(none, none, places, places, whole, whole)
-
     def __add__(self, other: DraftSums) -> DraftSums:
         """Both together, of one block size."""
         return DraftSums(*(a + b for a, b in zip(self._parts(), other._parts(), strict=True)))
@@ -71,6 +63,10 @@ class DraftSums:
         """The share of right predictions at positions 1 .. B - 1; NaN where there is no label."""
         pairs = zip(self.correct.tolist(), self.valid.tolist(), strict=True)
         return [right / count if count else float("nan") for right, count in pairs]
+
+    def to(self, device: torch.device | str) -> DraftSums:
+        """The same on a device, without the gradient."""
+        return DraftSums(*(part.detach().to(device) for part in self._parts()))
 
     def detach(self) -> DraftSums:
         """The same without the gradient."""

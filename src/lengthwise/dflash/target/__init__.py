@@ -2,7 +2,7 @@
 
 from lengthwise.dflash.target.architecture import Architecture, find_architecture
 from lengthwise.dflash.target.ends import FrozenEnds
-from lengthwise.dflash.target.load import load_target, load_tokenizer
+from lengthwise.dflash.target.load import load_target, load_target_config, load_tokenizer
 from lengthwise.dflash.target.model import Target
 from lengthwise.dflash.target.samples import samples_of
 from lengthwise.dflash.target.taps import Taps
@@ -14,6 +14,7 @@ __all__ = [
     "Target",
     "find_architecture",
     "load_target",
+    "load_target_config",
     "load_tokenizer",
     "samples_of",
 ]

@@ -17,7 +17,7 @@ from lengthwise.errors import ConfigError, DataError, MissingDependencyError, Mo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 # What transformers and torch raise when a checkpoint is not there, not whole or not understood.
 _UNREADABLE = (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError)
@@ -79,6 +79,34 @@ def load_target(
     target = Target(model.to(where))
     _check_causal(target)
     return target
+
+
+def load_target_config(
+    name_or_path: str | Path,
+    *,
+    dtype: str | torch.dtype = "auto",
+    gguf_file: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[PretrainedConfig, torch.dtype]:
+    """The configuration of a target's language model and the dtype it would be loaded in.
+
+    Reads no weights; the arguments and errors are those of :func:`load_target`.
+    """
+    import transformers
+
+    source = _source(name_or_path, gguf_file, revision, trust_remote_code)
+    config = _attempt(
+        "target", name_or_path, lambda: transformers.AutoConfig.from_pretrained(**source)
+    )
+    wanted = _dtype(dtype)
+    if wanted == "auto":
+        wanted = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+        wanted = wanted or torch.float32
+    if isinstance(wanted, str):
+        wanted = _DTYPES[wanted]
+    text: PretrainedConfig = config.get_text_config()
+    return text, wanted
 
 
 def load_tokenizer(

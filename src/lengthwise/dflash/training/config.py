@@ -19,6 +19,7 @@ from lengthwise.dflash.training.sections import (
     LoggingSection,
     LossSection,
     OptimizerSection,
+    PipelineSection,
     RemixSection,
     ScheduleSection,
     Section,
@@ -61,6 +62,7 @@ class TrainConfig(Section):
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
+    pipeline: PipelineSection = Field(default_factory=PipelineSection)
 
     @model_validator(mode="after")
     def _fields_agree(self) -> TrainConfig:
@@ -86,6 +88,11 @@ class TrainConfig(Section):
                     f"drafter.init_from brings its own architecture: leave out "
                     f"drafter.{', drafter.'.join(sorted(given))}"
                 )
+        if bool(self.pipeline.target_devices) != bool(self.pipeline.drafter_devices):
+            raise ValueError(
+                "pipeline.target_devices and pipeline.drafter_devices belong together: give both "
+                "or neither"
+            )
         self.batching_config()
         return self
 

@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -128,6 +128,7 @@ class TrainingLoop:
         observer: is told.
         drafter_dir: where the drafter goes at the end, float32 in the published format; None for
             nowhere.
+        catch_signals: end in good order on SIGINT and SIGTERM; False where the source decides.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class TrainingLoop:
         evaluator: Evaluator | None,
         observer: Observer,
         drafter_dir: Path | None = None,
+        catch_signals: bool = True,
     ) -> None:
         """Stand at the beginning."""
         self._config = config
@@ -151,6 +153,7 @@ class TrainingLoop:
         self._evaluator = evaluator
         self._observer = observer
         self._drafter_dir = drafter_dir
+        self._catch_signals = catch_signals
         self._num_steps = 0
         self._saved_steps: int | None = None
         self._saved: Path | None = None
@@ -188,7 +191,7 @@ class TrainingLoop:
         The first SIGINT or SIGTERM ends the run after the step at hand, with a checkpoint; a
         second one ends it at once.
         """
-        with self._signals():
+        with self._signals() if self._catch_signals else nullcontext():
             while self._num_steps < self._plan.num_steps and not self._stop:
                 epoch = self._plan.epoch(self.position.epoch)
                 self._source.begin(epoch, self.position.step)

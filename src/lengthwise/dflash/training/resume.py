@@ -16,6 +16,7 @@ HARMLESS = (
     "checkpoint.",
     "evaluation.",
     "logging.",
+    "pipeline.",
     # These change how a step is computed, not what: the loss is the same but for rounding.
     "attention",
     "compile",

@@ -202,3 +202,32 @@ class LoggingSection(Section):
         (), description="Besides; each needs its package."
     )
     project: str = Field("lengthwise", description="Name for wandb and trackio.")
+
+
+class PipelineSection(Section):
+    """Devices that run the target, and devices that train the drafter. None: one does both."""
+
+    target_devices: tuple[str, ...] = Field(
+        (), description="One target worker each, such as [cuda:0, cuda:1]; [cpu, cpu] works too."
+    )
+    drafter_devices: tuple[str, ...] = Field(
+        (), description="One drafter rank each. Gradients are summed over them."
+    )
+    prefetch_batches: Count = Field(
+        4,
+        description="Target batches under way or ready beyond the next step's: two a target keep "
+        "it busy. Each costs max_tokens x taps x hidden size x bytes of memory.",
+    )
+    page_tokens: Count = Field(
+        64,
+        description="Features wait in pages of this many tokens; half a page a sample is lost.",
+    )
+    timeout_seconds: float = Field(
+        600.0,
+        gt=0,
+        description="A process that owes an answer for longer is taken for hung, and killed. "
+        "Longer than any batch, evaluation or checkpoint takes.",
+    )
+    max_bad_samples: int = Field(
+        10, ge=0, description="Samples that may turn out bad, and be left out, before a run ends."
+    )

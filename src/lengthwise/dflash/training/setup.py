@@ -12,7 +12,7 @@ from lengthwise.dflash.config import DrafterConfig
 from lengthwise.dflash.dataset import PreparedDataset
 from lengthwise.dflash.drafter import Drafter
 from lengthwise.dflash.formats.load import load_checkpoint
-from lengthwise.dflash.target import load_target
+from lengthwise.dflash.target import load_target, load_target_config
 from lengthwise.dflash.training.checkpoint import CheckpointStore
 from lengthwise.dflash.training.data import divide
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
@@ -80,15 +80,7 @@ def set_up(config: TrainConfig) -> Setup:
     """
     device = choose_device(config.device)
     data = load_data(config)
-    target = load_target(
-        config.target.model,
-        dtype=config.target.dtype,
-        device=device,
-        gguf_file=config.target.gguf_file,
-        attn_implementation=config.target.attn_implementation,
-        revision=config.target.revision,
-        trust_remote_code=config.target.trust_remote_code,
-    )
+    target = load_target_of(config, device)
     drafter = make_drafter(config, target.config, target.ends.num_embeddings)
     return Setup(config, device, target, drafter.to(device), data, TrainingPlan(data, config))
 
@@ -122,6 +114,32 @@ def assemble(setup: Setup, store: CheckpointStore, observer: Observer) -> Traini
         evaluator=evaluator if evaluator.prompts else None,
         observer=observer,
         drafter_dir=setup.drafter_dir,
+    )
+
+
+def load_target_of(config: TrainConfig, device: torch.device) -> Target:
+    """The target a config names."""
+    section = config.target
+    return load_target(
+        section.model,
+        dtype=section.dtype,
+        device=device,
+        gguf_file=section.gguf_file,
+        attn_implementation=section.attn_implementation,
+        revision=section.revision,
+        trust_remote_code=section.trust_remote_code,
+    )
+
+
+def target_facts(config: TrainConfig) -> tuple[PretrainedConfig, torch.dtype]:
+    """Configuration and dtype of the target a config names, without its weights."""
+    section = config.target
+    return load_target_config(
+        section.model,
+        dtype=section.dtype,
+        gguf_file=section.gguf_file,
+        revision=section.revision,
+        trust_remote_code=section.trust_remote_code,
     )
 
 
@@ -161,8 +179,24 @@ def make_drafter(
     section = config.drafter
     if section.init_from is not None:
         return load_checkpoint(section.init_from, target_config=target_config).drafter
+    return Drafter(drafter_config(config, target_config, num_embeddings), seed=config.seed)
+
+
+def drafter_config(
+    config: TrainConfig, target_config: PretrainedConfig, num_embeddings: int | None = None
+) -> DrafterConfig:
+    """The sizes of the drafter.
+
+    Args:
+        config: the run's.
+        target_config: the target's.
+        num_embeddings: rows of its embedding table; None takes its config's word.
+    """
+    section = config.drafter
+    if section.init_from is not None:
+        return load_checkpoint(section.init_from, target_config=target_config).config
     assert section.mask_token_id is not None, "the config has checked it"
-    sizes = DrafterConfig.for_target(
+    return DrafterConfig.for_target(
         target_config,
         mask_token_id=section.mask_token_id,
         num_hidden_layers=section.num_hidden_layers,
@@ -172,4 +206,3 @@ def make_drafter(
         sliding_window=section.sliding_window,
         vocab_size=num_embeddings,
     )
-    return Drafter(sizes, seed=config.seed)

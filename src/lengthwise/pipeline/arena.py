@@ -1,0 +1,121 @@
+"""The block of shared memory in which features wait between target and drafter."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from lengthwise.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from lengthwise.pipeline.messages import Part
+
+SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory; only its size is read
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaShape:
+    """What an arena looks like.
+
+    Attributes:
+        num_pages: of it.
+        page_tokens: tokens of a page.
+        feature_size: F, values of a token.
+        dtype: of the values.
+    """
+
+    num_pages: int
+    page_tokens: int
+    feature_size: int
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the whole arena."""
+        return self.num_pages * self.page_tokens * self.feature_size * self.dtype.itemsize
+
+
+class Arena:
+    """Pages of features, (num_pages, page_tokens, F), seen by all processes of a run.
+
+    The process that creates it removes it; others attach by name. Who may write or read which pages
+    is decided elsewhere, so there is no lock in it.
+
+    Args:
+        shape: of it.
+        name: of an arena that exists; None creates one.
+
+    Raises:
+        ConfigError: there is not that much shared memory.
+    """
+
+    def __init__(self, shape: ArenaShape, name: str | None = None) -> None:
+        """Create it, or attach to it."""
+        self.shape = shape
+        self._own = name is None
+        if self._own:
+            _check_room(shape.num_bytes)
+        self._memory = SharedMemory(name, create=self._own, size=shape.num_bytes)
+        self._pages = torch.frombuffer(
+            self._memory.buf, dtype=shape.dtype, count=shape.num_bytes // shape.dtype.itemsize
+        ).view(shape.num_pages, shape.page_tokens, shape.feature_size)
+
+    @property
+    def name(self) -> str:
+        """By which other processes attach."""
+        return self._memory.name
+
+    def pin(self) -> None:
+        """Let CUDA copy to and from it without detours; call it once in a process with CUDA."""
+        status = torch.cuda.cudart().cudaHostRegister(  # type: ignore[no-untyped-call]
+            self._pages.data_ptr(), self.shape.num_bytes, 0
+        )
+        torch.cuda.check_error(int(status))
+
+    def write(self, part: Part, features: torch.Tensor) -> None:
+        """Write a sample's features, (T, F), into its pages.
+
+        Raises:
+            DataError: not one row a token.
+        """
+        size, width = self.shape.page_tokens, self.shape.feature_size
+        if features.shape != (part.num_tokens, width):
+            raise DataError(
+                f"sample {part.sample_id}: the target gave features {tuple(features.shape)} for "
+                f"{part.num_tokens:,} tokens; ({part.num_tokens}, {width}) belong to them"
+            )
+        for place, page in enumerate(part.pages):
+            rows = features[place * size : (place + 1) * size]
+            self._pages[page, : len(rows)].copy_(rows, non_blocking=True)
+
+    def read(self, part: Part) -> torch.Tensor:
+        """A copy of a sample's features, (T, F)."""
+        pages = self._pages[list(part.pages)]
+        return pages.view(-1, self.shape.feature_size)[: part.num_tokens]
+
+    def close(self) -> None:
+        """Let go of it; the process that created it removes it."""
+        del self._pages
+        self._memory.close()
+        if self._own:
+            self._memory.unlink()
+
+
+def _check_room(num_bytes: int) -> None:
+    """Refuse more than there is: who writes to memory that is promised and not there is killed."""
+    if not Path(SHARED_FOLDER).is_dir():
+        return
+    facts = os.statvfs(SHARED_FOLDER)
+    free = facts.f_bavail * facts.f_frsize
+    if num_bytes > free:
+        raise ConfigError(
+            f"the features that wait between target and drafter need {num_bytes / 2**30:,.1f} GiB "
+            f"of shared memory, {SHARED_FOLDER} has {free / 2**30:,.1f} GiB free: lower "
+            f"remix.pool_batches or pipeline.prefetch_batches, or give it more (containers: "
+            f"--shm-size)"
+        )

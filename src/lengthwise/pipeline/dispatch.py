@@ -1,0 +1,275 @@
+"""Who does what next. Pure: events go in, messages to send come out; no process, pipe or clock.
+
+Batches of the target go out in the order of the plan, each as soon as a worker has room for it and
+the arena has pages for its samples. A step goes to the drafter's ranks as soon as all its samples
+have arrived and the ranks are not too far behind. So what is learnt from, and in which order, is
+the plan's alone, however many workers there are and however they are delayed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.pipeline.messages import Deliver, Part, RunBatch, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lengthwise.core.limits import Int64Array
+    from lengthwise.dflash.training.plan import Epoch, TrainingPlan
+    from lengthwise.pipeline.messages import Arrived
+    from lengthwise.pipeline.pages import PageAllocator
+
+WORKER_DEPTH = 2
+"""Batches that a worker has at once: one runs, the next is made ready."""
+RANK_DEPTH = 2
+"""Steps that a rank has at once: one is learnt from, the next is there already."""
+
+ToWorker = tuple[int, RunBatch]
+ToRank = tuple[int, Deliver | Stop]
+
+
+@dataclass
+class _Step:
+    """A step whose samples are on their way.
+
+    Attributes:
+        missing: samples that have not arrived.
+        parts: those that have, by sample id.
+        bad: samples that never will.
+    """
+
+    missing: int
+    parts: dict[int, Part] = field(default_factory=dict)
+    bad: set[int] = field(default_factory=set)
+
+
+class _EpochState:
+    """An epoch in progress: which step each sample belongs to, and what each step waits for."""
+
+    def __init__(self, epoch: Epoch, num_steps: int) -> None:
+        self.epoch = epoch
+        self.num_steps = num_steps
+        samples = [epoch.step(step) for step in range(num_steps)]
+        sizes = [one.size for one in samples]
+        flat = np.concatenate(samples)
+        # By sample id; -1 for samples of steps that the run does not come to.
+        self.step_of = np.full(int(flat.max()) + 1, -1, np.int64)
+        self.step_of[flat] = np.repeat(np.arange(num_steps), sizes)
+        self.steps = [_Step(size) for size in sizes]
+        self.num_arrivals = epoch.arrivals_by(num_steps - 1)
+
+    def step(self, sample_id: int) -> int:
+        """The step that takes a sample; -1 for none."""
+        return int(self.step_of[sample_id]) if sample_id < self.step_of.size else -1
+
+
+class Dispatcher:
+    """Decides what every worker and rank does next.
+
+    Args:
+        plan: of the run.
+        lengths: tokens of every sample of the data set, by sample id.
+        allocator: of the arena.
+        num_workers: target workers.
+        num_ranks: drafter ranks.
+        num_done: optimiser steps done before.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        lengths: Int64Array,
+        allocator: PageAllocator,
+        *,
+        num_workers: int,
+        num_ranks: int,
+        num_done: int = 0,
+    ) -> None:
+        """Stand where ``num_done`` steps are done; nobody has work yet."""
+        self._plan = plan
+        self._lengths = lengths
+        self._pages = allocator
+        self._num_ranks = num_ranks
+        self._rooms = dict.fromkeys(range(num_workers), WORKER_DEPTH)
+        self._running: dict[tuple[int, int], tuple[int, RunBatch]] = {}
+        self._again: deque[RunBatch] = deque()
+        self._epochs: dict[int, _EpochState] = {}
+        self._holding: dict[tuple[int, int], dict[int, tuple[Part, ...]]] = {}
+        self._learnt = dict.fromkeys(range(num_ranks), num_done)
+        self._next_step = num_done
+        self._stopped = False
+        self.num_rerun = 0
+        self._batches = self._all_batches(num_done)
+        self._upcoming: tuple[int, int, set[int] | None] | None = next(self._batches, None)
+
+    @property
+    def num_prefetched(self) -> int:
+        """Batches that workers have and have not finished."""
+        return len(self._running)
+
+    @property
+    def num_ready_steps(self) -> int:
+        """Steps whose samples have all arrived and that no rank has got yet."""
+        count = 0
+        while self._next_step + count < self._plan.num_steps:
+            state, step = self._step_state(self._next_step + count)
+            if state is None or state.steps[step].missing:
+                break
+            count += 1
+        return count
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps have been learnt from, or the last one before a stop."""
+        last = self._next_step if self._stopped else self._plan.num_steps
+        return all(done >= last for done in self._learnt.values())
+
+    def work(self) -> Iterator[ToWorker | ToRank]:
+        """All messages that can be sent now; call it after every event."""
+        yield from self._batches_to_run()
+        yield from self._steps_to_learn()
+
+    def arrived(self, message: Arrived) -> None:
+        """A worker has finished a batch."""
+        worker, batch = self._running.pop((message.epoch, message.arrival))
+        self._rooms[worker] += 1
+        state = self._epochs[message.epoch]
+        for part in batch.parts:
+            step = state.steps[state.step(part.sample_id)]
+            step.missing -= 1
+            if part.sample_id in message.bad:
+                step.bad.add(part.sample_id)
+                self._pages.give_back(part.pages)
+            else:
+                step.parts[part.sample_id] = part
+
+    def copied(self, rank: int, epoch: int, step: int) -> None:
+        """A rank has copied its part of a step."""
+        held = self._holding[epoch, step]
+        for part in held.pop(rank):
+            self._pages.give_back(part.pages)
+        if not held:
+            del self._holding[epoch, step]
+
+    def learnt(self, rank: int) -> None:
+        """A rank has finished its oldest step."""
+        self._learnt[rank] += 1
+
+    def lost(self, worker: int) -> int:
+        """A worker is gone; its batches will be run by others.
+
+        Returns:
+            How many batches that are.
+        """
+        del self._rooms[worker]
+        mine = [key for key, (owner, _) in self._running.items() if owner == worker]
+        for key in sorted(mine, reverse=True):
+            self._again.appendleft(self._running.pop(key)[1])
+        return len(mine)
+
+    @property
+    def num_workers(self) -> int:
+        """Workers that are left."""
+        return len(self._rooms)
+
+    def batches_of(self, worker: int) -> list[tuple[int, int]]:
+        """Epoch and number of the batches a worker has, oldest first."""
+        return sorted(key for key, (owner, _) in self._running.items() if owner == worker)
+
+    def stop(self) -> Iterator[ToRank]:
+        """Send out no further step; tells every rank before which one to end."""
+        self._stopped = True
+        place = divmod(self._next_step, self._plan.steps_per_epoch)
+        for rank in range(self._num_ranks):
+            yield rank, Stop(*place)
+
+    def _batches_to_run(self) -> Iterator[ToWorker]:
+        while not self._stopped and self._rooms and max(self._rooms.values()) > 0:
+            batch = self._again.popleft() if self._again else self._next_batch()
+            if batch is None:
+                return
+            # The one with most room: with two a worker, idle ones come first.
+            worker = max(self._rooms, key=lambda one: (self._rooms[one], -one))
+            self._rooms[worker] -= 1
+            self._running[batch.epoch, batch.arrival] = (worker, batch)
+            yield worker, batch
+
+    def _next_batch(self) -> RunBatch | None:
+        """The next batch of the plan, if its samples find room in the arena."""
+        if self._upcoming is None:
+            return None
+        number, arrival, wanted = self._upcoming
+        state = self._state(number)
+        sample_ids = tuple(state.epoch.arrival(arrival).tolist())
+        chosen = [
+            sample
+            for sample in sample_ids
+            if state.step(sample) >= 0 and (wanted is None or sample in wanted)
+        ]
+        lengths = self._lengths[chosen].tolist()
+        if sum(map(self._pages.needed, lengths)) > self._pages.num_free:
+            return None
+        parts = []
+        for sample, length in zip(chosen, lengths, strict=True):
+            pages = self._pages.take(length)
+            assert pages is not None, "it was counted"
+            parts.append(Part(sample, length, pages))
+        self._upcoming = next(self._batches, None)
+        return RunBatch(number, arrival, sample_ids, tuple(parts))
+
+    def _all_batches(self, num_done: int) -> Iterator[tuple[int, int, set[int] | None]]:
+        """Epoch, number and wanted samples (None: all) of every batch from here on."""
+        first, step = divmod(num_done, self._plan.steps_per_epoch)
+        last = -(-self._plan.num_steps // self._plan.steps_per_epoch)
+        for number in range(first, last):
+            state = self._state(number)
+            begin = 0
+            if number == first and step:
+                begin = state.epoch.arrivals_by(step - 1)
+                waiting = set(state.epoch.waiting(step).tolist())
+                for arrival in range(begin):
+                    wanted = waiting.intersection(state.epoch.arrival(arrival).tolist())
+                    if wanted:
+                        self.num_rerun += 1
+                        yield number, arrival, wanted
+            for arrival in range(begin, state.num_arrivals):
+                yield number, arrival, None
+
+    def _steps_to_learn(self) -> Iterator[ToRank]:
+        while not self._stopped and self._next_step < self._plan.num_steps:
+            if self._next_step - min(self._learnt.values()) >= RANK_DEPTH:
+                return
+            state, step = self._step_state(self._next_step)
+            if state is None or state.steps[step].missing:
+                return
+            yield from self._deliver(state, step)
+            self._next_step += 1
+            if step == state.num_steps - 1:
+                del self._epochs[state.epoch.number]
+
+    def _deliver(self, state: _EpochState, step: int) -> Iterator[ToRank]:
+        ready = state.steps[step]
+        number = state.epoch.number
+        dealt = state.epoch.for_ranks(step, self._num_ranks)
+        held = self._holding[number, step] = {}
+        for rank, sample_ids in enumerate(dealt):
+            held[rank] = tuple(
+                ready.parts[sample] for sample in sample_ids.tolist() if sample not in ready.bad
+            )
+            yield rank, Deliver(number, step, held[rank])
+
+    def _step_state(self, num_done: int) -> tuple[_EpochState | None, int]:
+        number, step = divmod(num_done, self._plan.steps_per_epoch)
+        return self._epochs.get(number), step
+
+    def _state(self, number: int) -> _EpochState:
+        if number not in self._epochs:
+            epoch = self._plan.epoch(number)
+            left = self._plan.num_steps - number * epoch.num_steps
+            self._epochs[number] = _EpochState(epoch, min(epoch.num_steps, left))
+        return self._epochs[number]

@@ -1,0 +1,64 @@
+"""What flows through a pipeline, counted: depths, tokens, who worked and who waited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Account:
+    """Seconds of one process.
+
+    Attributes:
+        busy_seconds: at work.
+        wait_seconds: without work.
+    """
+
+    busy_seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+    def add(self, busy: float, wait: float) -> None:
+        """Another piece of work, and the time before it."""
+        self.busy_seconds += busy
+        self.wait_seconds += wait
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of the time at work; None before the first piece."""
+        both = self.busy_seconds + self.wait_seconds
+        return self.busy_seconds / both if both else None
+
+
+@dataclass
+class Flow:
+    """Counts since the run began, and how full things are now.
+
+    Attributes:
+        seconds: since the first work was given out.
+        prefetch: batches that target workers have and have not finished.
+        prefetch_room: the most they can have.
+        hidden_states: steps whose features are complete and that no rank has yet.
+        pages_used: of the arena.
+        num_pages: of the arena.
+        real_tokens: that targets have run.
+        padded_tokens: the same with padding.
+        num_batches: that targets have run.
+        num_reruns: of them, batches run again after a loss or a resumption.
+        num_bad: samples that were left out.
+        workers: account of each target worker, by name.
+        ranks: account of each drafter rank, by name.
+    """
+
+    seconds: float = 0.0
+    prefetch: int = 0
+    prefetch_room: int = 0
+    hidden_states: int = 0
+    pages_used: int = 0
+    num_pages: int = 0
+    real_tokens: int = 0
+    padded_tokens: int = 0
+    num_batches: int = 0
+    num_reruns: int = 0
+    num_bad: int = 0
+    workers: dict[str, Account] = field(default_factory=dict)
+    ranks: dict[str, Account] = field(default_factory=dict)

@@ -1,0 +1,187 @@
+"""Everything that processes of a pipeline say to each other, over one pipe a child."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lengthwise.dflash.decoding.evaluation import Evaluation
+    from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.training.loop import Outcome, Position
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One sample's features and where they lie.
+
+    Attributes:
+        sample_id: which sample.
+        num_tokens: T, rows of its features.
+        pages: of the arena, in order; ``ceil(T / page_tokens)`` of them.
+    """
+
+    sample_id: int
+    num_tokens: int
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    """To a target worker: run one batch of the plan.
+
+    Attributes:
+        epoch: counted from 0.
+        arrival: number of the batch in its epoch.
+        sample_ids: all of the batch, in order; they run together.
+        parts: where to write whose features; a sample without a part is not wanted.
+    """
+
+    epoch: int
+    arrival: int
+    sample_ids: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """From a target worker: a batch is done.
+
+    Attributes:
+        epoch: of the batch.
+        arrival: its number.
+        bad: sample id -> what was wrong with it; its pages hold nothing of use.
+        real_tokens: that the target ran.
+        padded_tokens: the same with padding.
+        busy_seconds: of the target.
+        wait_seconds: without work before.
+    """
+
+    epoch: int
+    arrival: int
+    bad: dict[int, str]
+    real_tokens: int
+    padded_tokens: int
+    busy_seconds: float
+    wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """To a drafter rank: its part of a step.
+
+    Attributes:
+        epoch: counted from 0.
+        step: number of the step in its epoch.
+        parts: what it learns from; may be empty.
+    """
+
+    epoch: int
+    step: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """From a drafter rank: it has copied a step's features; their pages are free."""
+
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """From a drafter rank: a step is done.
+
+    Attributes:
+        wait_seconds: until its samples were there.
+        busy_seconds: to learn from them.
+    """
+
+    wait_seconds: float
+    busy_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To a drafter rank: end before this step, with the state saved."""
+
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """From any child: it cannot go on.
+
+    Attributes:
+        error: in one line.
+        trace: where it happened.
+    """
+
+    error: str
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """From a drafter rank: something for the observer.
+
+    Attributes:
+        method: of the observer.
+        arguments: for it; tensors on the CPU.
+    """
+
+    method: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """From any child: models are loaded, it waits for work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """From a drafter rank: its loop has ended.
+
+    Attributes:
+        outcome: the loop's.
+    """
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """From the first rank, passed on to a target worker: decode held-out prompts.
+
+    Attributes:
+        position: of the run when the drafter was written.
+        folder: holds it, in the native format.
+        compare: decode without it too.
+    """
+
+    position: Position
+    folder: str
+    compare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """From a target worker: what came of it.
+
+    Attributes:
+        request: that was answered.
+        evaluation: of decoding.
+        sums: loss and accuracy of held-out answers.
+    """
+
+    request: Evaluate
+    evaluation: Evaluation
+    sums: DraftSums
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """To any child: there is no more work."""
