@@ -1,1 +1,8 @@
 """DFlash: block-diffusion drafters for speculative decoding, from training data to export."""
+
+from lengthwise.dflash.attention import BlockAttention
+from lengthwise.dflash.cache import ContextCache
+from lengthwise.dflash.config import DrafterConfig, choose_taps
+from lengthwise.dflash.drafter import Drafter
+
+__all__ = ["BlockAttention", "ContextCache", "Drafter", "DrafterConfig", "choose_taps"]

@@ -40,10 +40,10 @@ class Chunks:
 
     How many blocks make a chunk, a power of two, and whether a chunk takes all rows together or one
     row, is what costs the least by count: query-key pairs of all calls, and for each call as much
-    as 16,384 pairs on a CPU (measured) or 262,144 on a GPU (a guess from launch times). Of the choices whose largest call stays within
-    ``max_scores`` pairs; where none does, one block of one row at a time. The masks of all chunks
-    are kept for the batch and shared by its layers: one number in the type of the keys for each
-    pair.
+    as 16,384 pairs on a CPU (measured) or 262,144 on a GPU (from the usual times of launches). Only
+    choices whose largest call stays within ``max_scores`` pairs are taken; where none does, one
+    block of one row at a time. The masks of all chunks are kept for the batch and shared by its
+    layers: one number in the type of the keys for each pair.
 
     Args:
         visibility: what the blocks see.

@@ -405,6 +405,19 @@ def test_a_drafter_cast_to_bf16_keeps_exact_frequencies() -> None:
     assert drafter.draft(embeddings_for(1, 1), text).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
+def test_the_whole_drafter_compiles_as_one_graph() -> None:
+    """fullgraph raises at any break; chunks are plain numbers by the time it runs."""
+    drafter = drafter_of("mixed")
+    batch, anchors = PACKED
+    attention = BlockAttention(batch, anchors, drafter.config)
+    compiled = torch.compile(drafter, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        found = compiled(embeddings_for(2, 4), batch.features, attention)
+        expected = drafter(embeddings_for(2, 4), batch.features, attention)
+    assert torch.equal(found, expected)
+
+
 def test_features_of_another_width_are_refused_with_the_layers_to_take() -> None:
     text = drafter_of().new_cache()
     with pytest.raises(
