@@ -39,6 +39,13 @@ def test_mix_gives_the_published_splitmix64_sequence():
     assert [keys.mix(1234567, i) for i in (1, 2, 3)] == expected
 
 
+@given(WORD, st.lists(st.integers(0, 2**62), max_size=5))
+def test_words_at_chosen_places_are_those_of_the_stream(key, places):
+    out = np.empty(len(places), np.uint64)
+    kernels.mix_at(np.array(places, np.int64), U(key), out)
+    assert out.tolist() == [twin.mix(key, place) for place in places]
+
+
 @given(WORD, WORD)
 def test_the_kernel_and_the_core_mix_alike(key, counter):
     """Both are the published function; the twin uses integers that cannot wrap by accident."""
