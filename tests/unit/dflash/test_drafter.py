@@ -186,6 +186,19 @@ def test_a_block_changes_no_other_block(batch_kind: str) -> None:
                 assert changed.nonzero().tolist() == [[row, block]]
 
 
+def test_a_batch_without_a_kept_block_still_reaches_every_weight() -> None:
+    """Ranks that add gradients wait for each weight's (B42): zeros are fine, none at all is not."""
+    drafter = widened(Drafter(config_of()))
+    batch, anchors = lay_out([[5], [3]], 5, FEATURES), anchors_at([[], []], 2)
+    attention = BlockAttention(batch, anchors, drafter.config)
+    out = drafter(embeddings_for(2, 2), batch.features, attention)
+    assert out.isfinite().all()
+    (out * 0).sum().backward()
+    gradients = {name: weight.grad for name, weight in drafter.named_parameters()}
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    assert all(not gradient.any() for gradient in gradients.values())
+
+
 @pytest.mark.parametrize("layers", LAYERS)
 def test_drafting_equals_training_at_every_anchor(layers: str) -> None:
     """Each document of both batches alone, cached and drafted, against the block in its row."""
