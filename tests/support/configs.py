@@ -92,7 +92,7 @@ def buckets(draw, shortest, top, *, required):
 
 
 @st.composite
-def cases(draw, strategies=STRATEGIES):
+def cases(draw, strategies=STRATEGIES, *, sizings=("greedy", "fixed")):
     """A data set, a config that can exist, a replica count (now and then too large), an epoch."""
     lengths = draw(hostile_lengths())
     oversize = draw(st.sampled_from(["error", "error", "drop", "truncate", "single"]))
@@ -107,7 +107,7 @@ def cases(draw, strategies=STRATEGIES):
         fields["window_size"] = draw(st.sampled_from([None, 1, 2, 5, 32, 10**6]))
     if strategy == "pooled":
         fields["target_efficiency"] = draw(st.sampled_from([None, 0.05, 0.7, 0.9, 0.999]))
-    fixed = strategy in ("bucketed", "random") and draw(st.booleans())
+    fixed = strategy in ("bucketed", "random") and draw(st.sampled_from(sizings)) == "fixed"
     has_buckets = "boundaries" in fields or "num_buckets" in fields
     if not fixed and draw(st.integers(0, 4)) == 0:
         fields["num_batches"] = draw(st.integers(1, len(lengths) + 2))

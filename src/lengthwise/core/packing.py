@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lengthwise.core.limits import BatchLimits, Int64Array
+    from lengthwise.core.prepare import Prepared
 
     Words = npt.NDArray[np.uint64]
 
@@ -92,12 +93,10 @@ def sort_in_windows(words: Words, offsets: Int64Array, window_size: int, num_thr
 
 
 def deal(
-    words: Words,
-    offsets: Int64Array,
+    samples: npt.NDArray[np.uint32],
+    prepared: Prepared,
     slots: Int64Array,
-    limits: BatchLimits,
     *,
-    seed: int,
     epoch: int,
     num_threads: int,
 ) -> Batches:
@@ -108,30 +107,27 @@ def deal(
     while threads share the work and each pool fits the processor's cache.
 
     Args:
-        words: samples by rising length, ties in random order, shape (M,).
-        offsets: where the groups begin and end, shape (G + 1,).
+        samples: sample indices by rising length, ties in random order, shape (M,).
+        prepared: the set-up they come from.
         slots: free slots of the pool for each group, shape (G,).
-        limits: the batch limits.
-        seed: the plan's seed.
-        epoch: the epoch; with the seed it decides every draw.
+        epoch: the epoch; with the config's seed it decides every draw.
         num_threads: threads to use; the result does not depend on it.
     """
     from lengthwise.core.kernels.pack import deal_from_pool
 
-    count = min(_MOST_STREAMS, max(1, words.size // _STREAM_SAMPLES))
-    cuts = _cut_groups(offsets, count, stream_key(seed, epoch, Purpose.POOL))
+    seed = prepared.config.seed
+    count = min(_MOST_STREAMS, max(1, samples.size // _STREAM_SAMPLES))
+    cuts = _cut_groups(prepared.offsets, count, stream_key(seed, epoch, Purpose.POOL))
     wanted = np.maximum(slots // count, 1)
-    order = np.empty(words.size, np.uint32)
-    numbers = limits_array(limits)
+    order = np.empty(samples.size, np.uint32)
+    numbers = limits_array(prepared.config.limits)
     sizes = np.diff(cuts, axis=0).sum(axis=1)
     bases = np.cumsum(sizes) - sizes
 
     def deal_stream(index: int) -> Int64Array:
-        groups = np.column_stack((cuts[index], cuts[index + 1], wanted))
+        groups = np.column_stack((cuts[index], cuts[index + 1], wanted, prepared.tops))
         key = np.uint64(stream_key(seed, epoch, Purpose.POOL, index + 1))
-        table = np.empty((int(sizes[index]), 4), np.int64)
-        base = int(bases[index])
-        return table[: deal_from_pool(words, groups, base, numbers, key, order, table)].copy()
+        return deal_from_pool(samples, groups, int(bases[index]), numbers, key, order)
 
     return _join(order, run_all([partial(deal_stream, i) for i in range(count)], num_threads))
 

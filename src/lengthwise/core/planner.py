@@ -102,6 +102,12 @@ class Planner:
         Planner._deal_to(other, require_int("num_replicas", num_replicas, least=1, most=2**31))
         return other
 
+    def with_threads(self, num_threads: int) -> Planner:
+        """A planner of the same data that plans on another number of threads; shares the set-up."""
+        other = copy(self)
+        other.num_threads = require_int("num_threads", num_threads, least=1, most=4096)
+        return other
+
     def evened(self, num_epochs: int) -> Planner:
         """A planner whose first ``num_epochs`` epochs all have the same number of batches.
 
@@ -158,15 +164,7 @@ class Planner:
             return pack_groups(words, offsets[[0, -1]], np.zeros(1, np.int64), limits, threads)
         words = shuffle_samples(words, offsets, config.seed, epoch, threads)
         if self._pool_slots is not None:
-            return deal(
-                words,
-                offsets,
-                self._pool_slots,
-                limits,
-                seed=config.seed,
-                epoch=epoch,
-                num_threads=threads,
-            )
+            return deal(words, prepared, self._pool_slots, epoch=epoch, num_threads=threads)
         if config.window_size is not None:
             sort_in_windows(words, offsets, config.window_size, threads)
         return pack_groups(words, offsets, self._floors, limits, threads)

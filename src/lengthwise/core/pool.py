@@ -92,8 +92,9 @@ def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float | N
         return slots_for(values, density, numbers, scale, LEAST_OPEN_BATCHES)
 
     def trial(scale: float) -> float:
-        groups = np.column_stack((begins, ends, np.maximum(slots_at(scale) // thin, 1)))
-        return _trial_efficiency(lengths, groups, numbers)
+        wanted = np.maximum(slots_at(scale) // thin, 1)
+        groups = np.column_stack((begins, ends, wanted, values))
+        return _trial_efficiency(lengths.size, groups, numbers)
 
     scale, efficiency = _search(trial, DEFAULT_EFFICIENCY if target is None else target)
     if target is None:
@@ -124,13 +125,11 @@ def _search(trial: Callable[[float], float], target: float) -> tuple[float, floa
     return scale, efficiency
 
 
-def _trial_efficiency(lengths: Int64Array, groups: Int64Array, numbers: Int64Array) -> float:
-    """Efficiency of dealing these rising lengths, in these groups of equal length."""
+def _trial_efficiency(num_samples: int, groups: Int64Array, numbers: Int64Array) -> float:
+    """Efficiency of dealing so many samples, in these groups of equal length."""
     from lengthwise.core.kernels.pack import deal_from_pool
 
-    words = lengths.astype(np.uint64) << np.uint64(32)
-    order = np.empty(lengths.size, np.uint32)
-    table = np.empty((lengths.size, 4), np.int64)
-    count = deal_from_pool(words, groups, 0, numbers, _TRIAL_KEY, order, table)
-    dealt = Batches.of_table(order, table[:count])
+    order = np.zeros(num_samples, np.uint32)  # which samples they are does not matter
+    table = deal_from_pool(order, groups, 0, numbers, _TRIAL_KEY, order)
+    dealt = Batches.of_table(order, table)
     return int(dealt.tokens.sum()) / int(dealt.padded_tokens.sum())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +18,15 @@ from lengthwise.core.threads import run_all
 from lengthwise.errors import OversizeError, PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
     from lengthwise.core.config import BatchingConfig, Oversize
     from lengthwise.core.limits import BatchLimits, Int64Array
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
+"""Samples whose groups are looked up at once, so that what that takes stays in cache."""
 _TABLE_LIMIT = 1 << 24
 """Lengths below this find their group in a table; above it, by bisection."""
 _SHOWN = 5
@@ -40,8 +41,9 @@ class Prepared:
     Attributes:
         config: the config, with ``num_buckets`` replaced by boundaries.
         lengths: what each sample counts as, in tokens (cut under ``truncate``); int64, shape (N,).
-        words: ``length << 32 | index`` of every sample that is planned, group after group in the
-            data set's order; uint64, shape (M,).
+        words: every sample that is planned, group after group in the data set's order; shape (M,).
+            ``length << 32 | index``, uint64, where packing a group takes lengths; where it does
+            not (one length a group, or fixed sizes) the index alone, uint32.
         offsets: group g is ``words[offsets[g] : offsets[g + 1]]``; int64, shape (G + 1,).
         tops: longest length in each group; int64, shape (G,).
         oversize: indices of the samples longer than the budget; int64.
@@ -49,7 +51,7 @@ class Prepared:
 
     config: BatchingConfig
     lengths: Int64Array
-    words: npt.NDArray[np.uint64]
+    words: npt.NDArray[Any]
     offsets: Int64Array
     tops: Int64Array
     oversize: Int64Array
@@ -88,20 +90,19 @@ def prepare(lengths: npt.ArrayLike, config: BatchingConfig, num_threads: int) ->
     oversize = find_oversize(values, config.limits, config.oversize)
     if oversize.size and config.oversize == "truncate":
         values = np.minimum(values, most)
-    top = _longest_up_to(values, most)
-    edges, config = _group_edges(values, config, top)
+    histogram = LengthHistogram.from_lengths(values)
+    top = int(histogram.lengths[histogram.lengths <= most].max(initial=0))
+    edges, config = _group_edges(histogram, config, top)
     if oversize.size and config.oversize == "single":
-        top = int(values.max())
+        top = int(histogram.lengths[-1])
         if config.strategy not in _BY_LENGTH:
             edges = np.append(edges[edges <= most], [most + 1, top + 1])
-    words, offsets, tops = _group(values, edges, top, num_threads)
+    index_alone = config.strategy == "pooled" or config.batch_sizing == "fixed"
+    word = np.dtype(np.uint32 if index_alone else np.uint64)
+    words, offsets, kept = _group(values, edges, top, word, num_threads)
+    last = np.searchsorted(histogram.lengths, np.minimum(edges[1:], top + 1)) - 1
+    tops = histogram.lengths[last[kept]]
     return Prepared(config, values, words, offsets, tops, oversize)
-
-
-def _longest_up_to(values: Int64Array, most: int) -> int:
-    """The longest length that fits a batch; 0 where none does."""
-    longest = int(values.max())
-    return longest if longest <= most else int(values[values <= most].max(initial=0))
 
 
 def find_oversize(values: Int64Array, limits: BatchLimits, policy: Oversize) -> Int64Array:
@@ -133,14 +134,14 @@ def _oversize_message(values: Int64Array, rows: Int64Array, limits: BatchLimits)
 
 
 def _group_edges(
-    values: Int64Array, config: BatchingConfig, top: int
+    histogram: LengthHistogram, config: BatchingConfig, top: int
 ) -> tuple[Int64Array, BatchingConfig]:
     """Rising edges of the groups, and the config with its boundaries found."""
     if config.strategy in _BY_LENGTH:
-        present = LengthHistogram.from_lengths(values).lengths
+        present = histogram.lengths
         return np.append(present, int(present[-1]) + 1), config
     if config.num_buckets is not None:
-        histogram = LengthHistogram.from_lengths(values).between(0, top + 1)
+        histogram = histogram.between(0, top + 1)
         if not histogram.num_samples:
             return np.array([0, top + 1], np.int64), config
         best = optimize_boundaries(
@@ -152,16 +153,20 @@ def _group_edges(
         config = config.with_boundaries(best.boundaries)
     if config.boundaries is None:
         return np.array([0, top + 1], np.int64), config
-    short = int(values.min())
+    short = int(histogram.lengths[0])
     if short <= top:
         validate_boundaries(config.boundaries, short, top)
     return np.asarray(config.boundaries, np.int64), config
 
 
 def _group(
-    values: Int64Array, edges: Int64Array, top: int, num_threads: int
-) -> tuple[npt.NDArray[np.uint64], Int64Array, Int64Array]:
-    """A stable counting sort by group; empty groups vanish."""
+    values: Int64Array, edges: Int64Array, top: int, word: np.dtype[Any], num_threads: int
+) -> tuple[npt.NDArray[Any], Int64Array, Int64Array]:
+    """A stable counting sort by group; empty groups vanish.
+
+    Returns:
+        The words, where groups begin and end, and which groups those are.
+    """
     from lengthwise.core.kernels.partition import scatter_groups
 
     group_of = _grouper(edges, top)
@@ -169,32 +174,28 @@ def _group(
     size = max(_CHUNK, -(-values.size // num_threads))
     starts = range(0, values.size, size)
 
+    def chunks(start: int) -> Iterator[tuple[int, Int64Array]]:
+        for first in range(start, min(start + size, values.size), _CHUNK):
+            yield first, values[first : min(first + _CHUNK, start + size)]
+
     def count(start: int) -> Int64Array:
-        groups = group_of(values[start : start + size])
-        return np.bincount(groups[groups >= 0], minlength=num_groups).astype(np.int64)
+        counts = np.zeros(num_groups + 1, np.int64)
+        for _, part in chunks(start):
+            counts += np.bincount(group_of(part) + 1, minlength=num_groups + 1)
+        return counts[1:]
 
     def scatter(start: int, cursor: Int64Array) -> None:
-        for first in range(start, min(start + size, values.size), _CHUNK):
-            part = values[first : min(first + _CHUNK, start + size)]
+        for first, part in chunks(start):
             scatter_groups(part, group_of(part), first, cursor, words)
 
     counts = np.stack(run_all([partial(count, start) for start in starts], num_threads))
     totals = counts.sum(axis=0)
     begins = np.cumsum(totals) - totals
-    words = np.empty(int(totals.sum()), np.uint64)
+    words = np.empty(int(totals.sum()), word)
     cursors = begins + np.cumsum(counts, axis=0) - counts
     run_all([partial(scatter, start, cursors[i]) for i, start in enumerate(starts)], num_threads)
     kept = np.flatnonzero(totals)
-    offsets = np.append(begins[kept], words.size).astype(np.int64)
-    tops = _group_tops(words, offsets)
-    return words, offsets, tops
-
-
-def _group_tops(words: npt.NDArray[np.uint64], offsets: Int64Array) -> Int64Array:
-    if words.size == 0:
-        return np.empty(0, np.int64)
-    longest = np.maximum.reduceat(words, offsets[:-1]) >> np.uint64(32)
-    return longest.astype(np.int64)
+    return words, np.append(begins[kept], words.size).astype(np.int64), kept
 
 
 def _grouper(edges: Int64Array, top: int) -> Callable[[Int64Array], npt.NDArray[np.int32]]:

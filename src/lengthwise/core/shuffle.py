@@ -8,7 +8,7 @@ processor's cache, each sample to a uniformly random block, and every block is t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lengthwise.core.limits import Int64Array
 
-    Words = npt.NDArray[np.uint64]
+    Words = npt.NDArray[Any]
 
 _TASK = 1 << 17
 """Samples that one task shuffles, about; fixed, since streams depend on it."""

@@ -1,5 +1,7 @@
 """Greedy packing and dealing from a pool against plain Python, on small and hostile arrays."""
 
+from itertools import groupby
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,10 @@ def packings(draw):
 
 def words_of(samples):
     return np.array([twin.as_word(sample) for sample in samples], np.uint64)
+
+
+def indices_of(samples):
+    return np.array([index for _, index in samples], np.uint32)
 
 
 def unpack(order, table, count):
@@ -81,13 +87,11 @@ def test_a_sample_over_the_budget_is_packed_alone(lengths):
 
 
 def dealt(samples, groups, limits, key, base=0):
-    """Deal groups (first place, end, free slots) of the samples; the batches, and the order."""
+    """Deal groups (first place, end, free slots, length) of the samples; the batches, the order."""
     order = np.full(base + len(samples), 999_999, np.uint32)
-    table = np.full((len(samples) + 1, 4), -1, np.int64)
     numbers, rows = np.array(limits, np.int64), np.array(groups, np.int64)
-    count = pack.deal_from_pool(words_of(samples), rows, base, numbers, U(key), order, table)
-    assert (table[count:] == -1).all()
-    return unpack(order, table, count), order.tolist()
+    table = pack.deal_from_pool(indices_of(samples), rows, base, numbers, U(key), order)
+    return unpack(order, table, len(table)), order.tolist()
 
 
 @given(packings(), st.data(), WORD)
@@ -101,7 +105,7 @@ def test_dealing_from_a_pool_is_the_twins_deal(case, data, key):
         first = data.draw(st.integers(places[0], places[-1] + 1))
         end = data.draw(st.integers(first, places[-1] + 1))
         wanted = data.draw(st.integers(0, 60))
-        rows.append((first, end, wanted))
+        rows.append((first, end, wanted, length))
         groups.append((samples[first:end], wanted))
     if not rows:
         return
@@ -123,7 +127,11 @@ def test_a_dealt_batch_is_full_legal_and_padded_to_its_own_longest(case, slots, 
     lengths, limits = case
     max_tokens, max_size, pad_to, multiple = limits
     samples = [(length, i) for i, length in enumerate(sorted(lengths))]
-    batches, order = dealt(samples, [(0, len(samples), slots)], limits, key)
+    rows = []
+    for length, run in groupby(samples, key=lambda sample: sample[0]):
+        places = [i for _, i in run]
+        rows.append((places[0], places[-1] + 1, slots, length))
+    batches, order = dealt(samples, np.array(rows, np.int64).reshape(-1, 4), limits, key)
     assert sorted(order) == list(range(len(samples)))
     for indices, padded, tokens in batches:
         held = [samples[index][0] for index in indices]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lengthwise.core.kernels import kernel
-from lengthwise.core.kernels.random import mix, permute
+from lengthwise.core.kernels.random import mix, permute, permute_range
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,7 +33,9 @@ def rank_of_unit(unit: int, num_units: int, per_step: int, key: np.uint64) -> in
         place = int(permute(unit - steps * per_step, left, mix(key, _SHORT)))
         return ((2 * place + 1) * num_units) // (2 * left)
     step, place = unit // per_step, unit % per_step
-    stratum = int(permute(place, per_step, mix(mix(key, _DEALT), np.uint64(step))))
+    stratum = 0
+    if per_step > 1:
+        stratum = int(permute(place, per_step, mix(mix(key, _DEALT), np.uint64(step))))
     inside = int(permute(step, steps, mix(mix(key, _INSIDE), np.uint64(stratum))))
     index = stratum * steps + inside
     low, high = 0, left
@@ -82,7 +84,7 @@ def place_of_batch(rank: int, groups: Int64Array, tails: Int64Array) -> tuple[in
 
 @kernel
 def fill_batch(
-    words: npt.NDArray[np.uint64],
+    words: npt.NDArray[Any],
     offsets: Int64Array,
     group: int,
     start: int,
@@ -92,13 +94,15 @@ def fill_batch(
     """Write the sample indices at places ``start ...`` of the group's keyed permutation."""
     lo = offsets[group]
     size = offsets[group + 1] - lo
+    permute_range(start, size, key, out)
+    # A loop of its own: a processor looks up many words at once, but not between permutations.
     for i in range(out.size):
-        out[i] = np.uint32(words[lo + permute(start + i, size, key)] & _LOW)
+        out[i] = np.uint32(words[lo + out[i]] & _LOW)
 
 
 @kernel
 def fill_all(
-    words: npt.NDArray[np.uint64],
+    words: npt.NDArray[Any],
     offsets: Int64Array,
     places: Int64Array,
     starts: Int64Array,

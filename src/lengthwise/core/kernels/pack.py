@@ -90,15 +90,21 @@ def pack_greedily(
 
 
 @kernel
+def _twice(table: Int64Array) -> Int64Array:
+    larger = np.empty((2 * len(table), table.shape[1]), np.int64)
+    larger[: len(table)] = table
+    return larger
+
+
+@kernel
 def deal_from_pool(
-    words: Words,
+    samples: Indices,
     groups: Int64Array,
     base: int,
     limits: Int64Array,
     key: np.uint64,
     order: Indices,
-    table: Int64Array,
-) -> int:
+) -> Int64Array:
     """Deal samples, longest first, at random to the free slots of a pool of open batches.
 
     The first sample of a batch is its longest and fixes its number of slots. While the pool has
@@ -106,17 +112,16 @@ def deal_from_pool(
     more slots are opened than samples are left, so every batch ends full.
 
     Args:
-        words: samples by rising length.
-        groups: one row a length, rising: first and end place of the samples to deal, and the free
-            slots wanted there; shape (G, 3).
+        samples: sample indices by rising length.
+        groups: one row a length, rising: first and end place of the samples to deal, the free
+            slots wanted there, and the length; shape (G, 4).
         base: place of the first batch in ``order``.
         limits: as in :func:`pack_greedily`.
         key: the random stream.
         order: as in :func:`pack_greedily`.
-        table: as in :func:`pack_greedily`.
 
     Returns:
-        The number of batches.
+        A table as in :func:`pack_greedily`, of as many rows as there are batches.
     """
     max_tokens, max_size, pad_to, multiple = limits
     left, most_free = 0, 0
@@ -124,19 +129,23 @@ def deal_from_pool(
         left += groups[group, 1] - groups[group, 0]
         most_free = max(most_free, groups[group, 2])
     pool = np.empty(min(most_free + min(max_size, max_tokens // pad_to), left) + 1, np.int32)
+    # Grows where batches are small: room for one batch a sample would be mostly unused.
+    table = np.empty((left // 32 + 16, 4), np.int64)
     count, free, opened = 0, 0, base
     for group in range(len(groups) - 1, -1, -1):
-        first, end, wanted = groups[group]
+        first, end, wanted, length = groups[group]
+        wide = _round_up(length, pad_to)
+        full = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
         for place in range(end - 1, first - 1, -1):
             left -= 1
-            length = int(np.int64(words[place] >> _32))
-            sample = np.uint32(words[place] & _LOW)
+            sample = samples[place]
             if free < wanted or free == 0:
-                wide = _round_up(length, pad_to)
-                size = max(1, _to_multiple(min(max_tokens // wide, max_size), multiple))
+                size = full
                 if free == 0:
                     size = _to_multiple(min(size, left + 1), multiple)
                 if free + size - 1 <= left:
+                    if count == len(table):
+                        table = _twice(table)
                     # While a batch is open, START is where its next sample goes.
                     table[count, START], table[count, SIZE] = opened + 1, size
                     table[count, PADDED], table[count, TOKENS] = wide, length
@@ -153,7 +162,7 @@ def deal_from_pool(
             table[batch, TOKENS] += length
     for batch in range(count):
         table[batch, START] -= table[batch, SIZE]
-    return count
+    return table[:count].copy()
 
 
 @kernel

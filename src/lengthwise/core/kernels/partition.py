@@ -1,8 +1,11 @@
-"""Grouping and shuffling samples. A sample travels as one word: ``length << 32 | index``."""
+"""Grouping and shuffling samples.
+
+A sample travels as one word: ``length << 32 | index``, uint64, or the index alone, uint32.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
 
     Words = npt.NDArray[np.uint64]
+    AnyWords = npt.NDArray[Any]
 
 _32 = np.uint64(32)
 
@@ -25,7 +29,7 @@ def scatter_groups(
     groups: npt.NDArray[np.int32],
     first: int,
     cursor: Int64Array,
-    out: Words,
+    out: AnyWords,
 ) -> None:
     """Write each sample as a word to the next place of its group; groups below 0 are left out.
 
@@ -34,7 +38,7 @@ def scatter_groups(
         groups: their groups, shape (n,).
         first: index of the run's first sample.
         cursor: next free place in ``out`` per group; advanced.
-        out: where the words go.
+        out: where the words go; of 32 bits it takes their low halves, the indices.
     """
     for i in range(lengths.size):
         group = groups[i]
@@ -46,7 +50,7 @@ def scatter_groups(
 
 @kernel
 def shuffle_groups(
-    source: Words, out: Words, offsets: Int64Array, first: int, last: int, key: np.uint64
+    source: AnyWords, out: AnyWords, offsets: Int64Array, first: int, last: int, key: np.uint64
 ) -> None:
     """Copy groups ``first .. last - 1`` to ``out``, each in random order (inside-out shuffle)."""
     for group in range(first, last):
@@ -71,12 +75,12 @@ def count_blocks(first: int, last: int, shift: int, key: np.uint64, counts: Int6
 
 @kernel
 def scatter_blocks(
-    source: Words,
+    source: AnyWords,
     first: int,
     shift: int,
     key: np.uint64,
     cursor: Int64Array,
-    out: Words,
+    out: AnyWords,
 ) -> None:
     """Write each word to the next place of its random block (the draws of `count_blocks`)."""
     down = np.uint64(shift)
@@ -136,7 +140,7 @@ def sort_windows(
 
 @kernel
 def shuffle_blocks(
-    words: Words, offsets: Int64Array, first: int, last: int, key: np.uint64
+    words: AnyWords, offsets: Int64Array, first: int, last: int, key: np.uint64
 ) -> None:
     """Shuffle blocks ``first .. last - 1`` of ``words`` in place; ``offsets`` bounds them."""
     for block in range(first, last):

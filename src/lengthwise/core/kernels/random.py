@@ -106,6 +106,13 @@ def permute(index: int, size: int, key: np.uint64) -> np.int64:
         size: from 1 to ``2**62``.
         key: which permutation.
     """
+    rows, columns = permutation_grid(size)
+    return permute_in_grid(index, size, rows, columns, key)
+
+
+@kernel
+def permutation_grid(size: int) -> tuple[np.uint64, np.uint64]:
+    """Rows and columns of the grid in which :func:`permute` permutes ``range(size)``."""
     cells = np.uint64(size)
     columns = np.uint64(np.sqrt(np.float64(size)))
     while columns * columns < cells:
@@ -113,7 +120,15 @@ def permute(index: int, size: int, key: np.uint64) -> np.int64:
     while columns > _ONE and (columns - _ONE) * (columns - _ONE) >= cells:
         columns -= _ONE
     rows = (cells + columns - _ONE) // columns
-    rows += rows % _TWO
+    return rows + rows % _TWO, columns
+
+
+@kernel
+def permute_in_grid(
+    index: int, size: int, rows: np.uint64, columns: np.uint64, key: np.uint64
+) -> np.int64:
+    """As :func:`permute`, where many places of one permutation share its grid."""
+    cells = np.uint64(size)
     pairs_of_rounds = np.uint64(12) if cells < _SMALL else np.uint64(3)
     place = np.uint64(index)
     while True:
@@ -135,5 +150,6 @@ def permute(index: int, size: int, key: np.uint64) -> np.int64:
 @kernel
 def permute_range(first: int, size: int, key: np.uint64, out: npt.NDArray[Any]) -> None:
     """Fill ``out[i]`` with ``permute(first + i, size, key)``; ``first + len(out) <= size``."""
+    rows, columns = permutation_grid(size)
     for i in range(out.size):
-        out[i] = permute(first + i, size, key)
+        out[i] = permute_in_grid(first + i, size, rows, columns, key)
