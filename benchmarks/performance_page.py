@@ -152,10 +152,40 @@ def sampling(found):
     resumed = found["resume"]
     peers = ", ".join(f"{name} {seen}" for name, seen in found["versions"].items() if seen)
     return (
-        f"## Handing out batches\n\nA whole epoch with planning, no data behind it ({peers}).\n\n"
+        f"## Handing out batches\n\nA whole epoch with planning, no data behind it, the fastest of "
+        f"some ({peers}; the machine's load was {found['load']:.1f} meanwhile, about 1 of it ours)."
+        f"\n\n"
         + _table(columns, rows)
         + f"\nResuming at step {resumed['step']:,} of {resumed['num_steps']:,} takes "
         f"{resumed['milliseconds']:.0f} ms to the first batch.\n"
+    )
+
+
+def dflash_step(found):
+    """A drafter's training step beside that of speculators."""
+    kinds = ("step", "step, their labels given", "layers without a head")
+    rows = [
+        (
+            row["name"],
+            f"{row['hidden_size']:,}",
+            f"{row['vocab']:,}",
+            f"{row['tokens']:,} in {row['documents']}",
+            f"{row['blocks']} of {row['block_size']}",
+            *(f"{row[kind]['ratio']:.2f}" for kind in kinds),
+        )
+        for row in found["rows"]
+    ]
+    columns = ("case", "width", "vocabulary", "tokens in documents", "blocks", *kinds)
+    gap = max(row["gradients"] for row in found["rows"])
+    return (
+        "## A drafter's training step\n\nForward, loss, metrics and backward of one packed row, "
+        f"{found['rows'][0]['layers']} layers, fp32, one thread, times as fast as the step of "
+        f"speculators {found['speculators']} with the same weights, batch, anchors, loss. Hidden "
+        f"states, loss and gradients agree (gradients to {gap:.0e}). Its labels come from the "
+        "target's head in every step, ours from the text, so its step is timed with these logits "
+        "given to it too; the last column is without any head. Its attention is SDPA with a dense "
+        "mask, as its default, flex attention, has no backward on a CPU.\n\n"
+        + _table(columns, rows)
     )
 
 
@@ -172,6 +202,7 @@ SECTIONS = {
     "scanning": scanning,
     "collating": collating,
     "sampling": sampling,
+    "dflash_step": dflash_step,
     "import_time": import_time,
 }
 

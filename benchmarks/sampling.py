@@ -8,6 +8,7 @@ that are not installed are left out; Lhotse and SpeechBrain are not among the de
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ MEAN_BATCH_SIZE = 24
 """Samples in a batch of the run on average; for peers whose batches have one size."""
 WARM_UP = {"lhotse": 2000, "speechbrain": 2000}
 """Samples of a first sampler, which loads all code; few where every sample is slow."""
+LONGEST = 10
+"""Seconds of passes, of which the fastest counts; at least three, all of which memory counts."""
 SIZES = {"lhotse": (100_000,), "speechbrain": (RUN_SIZE,)}
 """Lhotse makes an object a sample first, SpeechBrain would need minutes for ten million."""
 PACKAGES = {"transformers": "transformers", "lhotse": "lhotse", "speechbrain": "speechbrain"}
@@ -45,7 +48,7 @@ def measure(quick):
         f"resume at step {resumed['step']:,} of {resumed['num_steps']:,}: "
         f"{resumed['milliseconds']:.0f} ms to the first batch"
     )
-    return {"versions": _versions(), "rows": rows, "resume": resumed}
+    return {"versions": _versions(), "load": os.getloadavg()[1], "rows": rows, "resume": resumed}
 
 
 def _versions():
@@ -74,7 +77,7 @@ def _line(row):
 
 
 def measure_one(name, num_samples):
-    """One sampler: set-up, two passes that count, and memory above the lengths' array."""
+    """One sampler: set-up, its fastest pass, and memory above the lengths' array."""
     make = SAMPLERS[name]
     _passes(make(run_lengths(min(num_samples, WARM_UP.get(name, 400_000)))), 2)
     lengths = run_lengths(num_samples)
@@ -82,7 +85,7 @@ def measure_one(name, num_samples):
     started = time.perf_counter()
     sampler = make(lengths)
     setup = time.perf_counter() - started
-    seconds, num_batches = _passes(sampler, 3)
+    seconds, num_batches = _passes(sampler, 3, LONGEST)
     return {
         "sampler": name,
         "num_samples": num_samples,
@@ -107,12 +110,13 @@ def _status(key):
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
-def _passes(sampler, count):
-    """Seconds of the fastest pass, and its number of batches."""
+def _passes(sampler, least, seconds=0):
+    """Seconds of the fastest pass, and its number of batches; so many passes or seconds."""
     found = []
-    for epoch in range(count):
+    begun = time.perf_counter()
+    while len(found) < least or time.perf_counter() - begun < seconds:
         if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
+            sampler.set_epoch(len(found))
         started = time.perf_counter()
         num_batches = sum(1 for _ in sampler)
         found.append((time.perf_counter() - started, num_batches))

@@ -293,12 +293,14 @@ class BucketBatchSampler(Sampler[list[int]]):
     def _yield(
         dealer: Dealer, dealing: Dealing, first: int, iteration: Iteration
     ) -> Iterator[list[int]]:
+        count = 0
         for samples, edges in dealing.chunks(first):
-            if not iteration.num_yielded:
+            if not count:
                 dealer.ahead.start(iteration.begin.epoch + 1)
             start = 0
             for stop in edges[1:]:
-                iteration.num_yielded += 1
+                count += 1
+                iteration.num_yielded = count
                 yield samples[start:stop]
                 start = stop
 
