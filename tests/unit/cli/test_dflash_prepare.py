@@ -105,7 +105,7 @@ def test_a_run_stopped_by_a_signal_goes_on_and_ends_the_same(how, source, target
     def silent(number, _body):
         if number == 5:
             stuck.set()
-            over.wait(120)
+            over.wait(300)
         return 200, completion("yes")
 
     def arguments(served, out):
@@ -117,9 +117,9 @@ def test_a_run_stopped_by_a_signal_goes_on_and_ends_the_same(how, source, target
     with serving(silent) as served:
         process = start(*arguments(served, tmp_path / "out"))
         try:
-            assert stuck.wait(120), process.communicate(timeout=10)
+            assert stuck.wait(300), process.communicate(timeout=10)
             process.send_signal(how)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=120)
         finally:
             process.kill()
             over.set()

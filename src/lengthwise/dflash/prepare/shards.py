@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.prepare.masks import Draft
 
 METADATA_KEY = b"lengthwise.shard"
-GROUP_TOKENS = 1 << 17
+GROUP_TOKENS = 1 << 15
 """Tokens of a row group, about: what reading one sample at random has to decode."""
 NUM_LISTED = 20
 """Rows with a problem that the card names; the others are counted."""
