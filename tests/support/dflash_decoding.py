@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from lengthwise.dflash.decoding import Proposal
@@ -101,3 +103,59 @@ def random_proposer(block_size, vocab, seed=0):
         block_size,
         lambda offered, _: torch.randint(vocab, (len(offered),), generator=generator).tolist(),
     )
+
+
+def filtered(logits, temperature, top_k, top_p):
+    """Probabilities after temperature, top-k and top-p, one number at a time."""
+    scaled = [float(x) / temperature for x in logits]
+    order = sorted(range(len(scaled)), key=lambda i: -scaled[i])
+    kept = order[:top_k] if top_k else order
+    top = max(scaled)
+    weight = {i: math.exp(scaled[i] - top) for i in kept}
+    total = sum(weight.values())
+    nucleus, reached = [], 0.0
+    for i in kept:
+        if reached < top_p:
+            nucleus.append(i)
+        reached += weight[i] / total
+    total = sum(weight[i] for i in nucleus)
+    return [weight[i] / total if i in nucleus else 0.0 for i in range(len(scaled))]
+
+
+def joint(next_distribution, vocab, length):
+    """Probability of every sequence of ``length`` tokens, multiplied out along the tree."""
+    found = {(): 1.0}
+    for _ in range(length):
+        found = {
+            (*prefix, token): share * chance
+            for prefix, share in found.items()
+            for token, chance in enumerate(next_distribution(prefix))
+            if share * chance > 0
+        }
+    assert abs(sum(found.values()) - 1) < 1e-6
+    assert len(found) <= vocab**length
+    return found
+
+
+def chi_square_p_value(counts, expected, num_draws):
+    """P value of counts against exact probabilities; cells of fewer than 5 expected are one.
+
+    A draw that cannot happen gives 0.
+    """
+    if set(counts) - set(expected):
+        return 0.0
+    statistic, cells, rare, rare_seen = 0.0, 0, 0.0, 0
+    for cell, share in expected.items():
+        mean = share * num_draws
+        seen = counts.get(cell, 0)
+        if mean < 5:
+            rare, rare_seen = rare + mean, rare_seen + seen
+        else:
+            statistic += (seen - mean) ** 2 / mean
+            cells += 1
+    if rare >= 5:
+        statistic += (rare_seen - rare) ** 2 / rare
+        cells += 1
+    freedom = torch.tensor((cells - 1) / 2, dtype=torch.float64)
+    half = torch.tensor(statistic / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, half))

@@ -329,7 +329,7 @@ def test_what_cannot_be_decoded_is_refused(llama, settings, error, words):
 def test_a_drafter_of_another_target_is_refused(llama):
     # Width, taps and mask are what can be told without running it.
     wide = Drafter(tiny_drafter_config(tiny_llama(hidden_size=64)), seed=0)
-    deep = Drafter(tiny_drafter_config(tiny_llama(num_layers=9)), seed=0)
+    deep = Drafter(tiny_drafter_config(tiny_llama(num_layers=9), target_layer_ids=(1, 6)), seed=0)
     large = Drafter(tiny_drafter_config(tiny_llama(vocab_size=200), mask_token_id=150), seed=0)
     for drafter, words in (
         (wide, "hidden_size 64"),

@@ -81,11 +81,13 @@ def evaluate(
             on_prompt(done, len(jobs))
         if max_seconds is not None and time.perf_counter() - started >= max_seconds:
             break
-    size = proposer.block_size
+    size, greedy = proposer.block_size, temperature == 0
     every = tuple(pair for pairs in found.values() for pair in pairs)
     return Evaluation(
-        tasks=tuple(TaskEvaluation(task, size, tuple(pairs)) for task, pairs in found.items()),
-        overall=TaskEvaluation(ALL, size, every),
+        tasks=tuple(
+            TaskEvaluation(task, size, tuple(pairs), greedy) for task, pairs in found.items()
+        ),
+        overall=TaskEvaluation(ALL, size, every, greedy),
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         num_given=len(jobs),

@@ -51,11 +51,13 @@ class TaskEvaluation:
         task: name of the task.
         block_size: of the drafter.
         pairs: one a prompt.
+        greedy: whether nothing was left to chance, so that outputs must be equal.
     """
 
     task: str
     block_size: int
     pairs: tuple[Pair, ...]
+    greedy: bool = True
 
     @property
     def num_prompts(self) -> int:
@@ -123,13 +125,15 @@ class TaskEvaluation:
         return drafted / plain if drafted and plain else None
 
     @property
-    def compared(self) -> bool:
-        """Whether plain decoding ran beside."""
-        return any(pair.plain is not None for pair in self.pairs)
+    def num_mismatches(self) -> int | None:
+        """Prompts whose output the drafter changed; None if not compared, or drawn."""
+        if not self.greedy or all(pair.plain is None for pair in self.pairs):
+            return None
+        return len(self.mismatches)
 
     @property
     def mismatches(self) -> tuple[Mismatch, ...]:
-        """Prompts whose output the drafter changed."""
+        """Where outputs first differ, one entry for each prompt that the drafter changed."""
         return tuple(pair.mismatch for pair in self.pairs if pair.mismatch is not None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,14 +146,14 @@ class TaskEvaluation:
             "num_verifications": self.num_verifications,
             "num_accepted": self.num_accepted,
             "tokens_per_verify": self.tokens_per_verify,
-            "standard_error": self.standard_error,
+            "tokens_per_verify_standard_error": self.standard_error,
             "histogram": self.histogram,
             "num_forwards": sum(one.num_forwards for one in drafted),
             "num_reruns": sum(one.num_reruns for one in drafted),
             "tokens_per_second": _rate(drafted),
             "plain_tokens_per_second": _rate(plain),
             "speedup": self.speedup,
-            "num_mismatches": len(self.mismatches) if self.compared else None,
+            "num_mismatches": self.num_mismatches,
             "mismatches": [_as_dict(one) for one in self.mismatches],
         }
 
@@ -196,8 +200,8 @@ class Evaluation:
 
     @property
     def num_mismatches(self) -> int | None:
-        """Prompts whose output the drafter changed; None if not compared."""
-        return len(self.overall.mismatches) if self.overall.compared else None
+        """Prompts whose output the drafter changed; None if not compared, or drawn."""
+        return self.overall.num_mismatches
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
