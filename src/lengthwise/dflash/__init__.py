@@ -3,6 +3,14 @@
 from lengthwise.dflash.attention import BlockAttention
 from lengthwise.dflash.cache import ContextCache
 from lengthwise.dflash.config import DrafterConfig, choose_taps
+from lengthwise.dflash.dataset import PreparedDataset
 from lengthwise.dflash.drafter import Drafter
 
-__all__ = ["BlockAttention", "ContextCache", "Drafter", "DrafterConfig", "choose_taps"]
+__all__ = [
+    "BlockAttention",
+    "ContextCache",
+    "Drafter",
+    "DrafterConfig",
+    "PreparedDataset",
+    "choose_taps",
+]
