@@ -80,6 +80,20 @@ def test_a_model_with_a_vision_tower_is_taken_by_its_text_part():
     assert target.features(torch.tensor([[1, 2]]), None, (1,)).shape == (1, 2, HIDDEN)
 
 
+def test_a_decoder_that_no_method_gives_is_the_child_with_the_embeddings():
+    # Llama 4, text only: get_decoder() and base_model both give the model itself.
+    model = HomeMade()
+    model.trunk.gates = nn.ModuleList()
+    model.get_decoder = lambda: model
+    assert Target(model).decoder is model.trunk
+
+
+def no_decoder(model: HomeMade) -> None:
+    model.get_decoder = lambda: None
+    model.base_model = model
+    model.get_input_embeddings = lambda: None
+
+
 def broken(change) -> HomeMade:
     model = HomeMade()
     change(model)
@@ -91,7 +105,7 @@ def broken(change) -> HomeMade:
     [
         (lambda m: delattr(m, "config"), "HomeMade has no .config"),
         (lambda m: delattr(m.config, "hidden_size"), "has no hidden_size"),
-        (lambda m: setattr(m, "get_decoder", lambda: m), "get_decoder -> HomeMade; base_model ->"),
+        (no_decoder, r"get_decoder\(\): NoneType, base_model: HomeMade, the child .*: NoneType"),
         (
             lambda m: setattr(m.config, "num_hidden_layers", 7),
             r"num_hidden_layers = 7 layers, and found gates \(3\), stack.blocks \(3\)",

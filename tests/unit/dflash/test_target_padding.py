@@ -85,6 +85,22 @@ def test_recurrent_says_whether_a_layer_carries_a_state(family):
     assert Target(FAMILIES[family]()).recurrent is (family in RECURRENT)
 
 
+def test_the_mask_reaches_the_decoder_so_that_padding_enters_no_state():
+    # To the right of a document it could do no harm to a causal model; the decoder is told
+    # nevertheless, since its own kernels may look at the mask in other ways.
+    model = tiny_hybrid()
+    target = Target(model)
+    masks = []
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: masks.append(kwargs["attention_mask"]), with_kwargs=True
+    )
+    ids, mask = padded(documents(), 24, 0)
+    target.features(ids, mask.bool(), (0,))
+    target.features(ids, None, (0,))
+    assert torch.equal(masks[0], mask)
+    assert masks[1] is None
+
+
 def test_rows_longer_than_a_chunk_of_the_recurrence_stay_apart_from_their_padding():
     # The gated-delta rule works in chunks of 64 columns; padding then ends inside another chunk.
     target = Target(tiny_hybrid())

@@ -88,19 +88,29 @@ def _text_config(model: nn.Module, kind: str) -> Any:
 
 
 def _decoder(model: nn.Module, kind: str) -> nn.Module:
-    """The decoder: what get_decoder() gives, or else the base model; never the model itself."""
-    found = []
-    for attribute in ("get_decoder", "base_model"):
-        candidate = getattr(model, attribute, None)
-        if attribute == "get_decoder" and callable(candidate):
-            candidate = candidate()
+    """What get_decoder() or base_model gives, or the child with the embeddings; never the model."""
+    getter = getattr(model, "get_decoder", None)
+    candidates = {
+        "get_decoder()": getter() if callable(getter) else None,
+        "base_model": getattr(model, "base_model", None),
+        "the child that holds the input embeddings": _child_with_embeddings(model),
+    }
+    for candidate in candidates.values():
         if isinstance(candidate, nn.Module) and candidate is not model:
             return candidate
-        found.append(f"{attribute} -> {type(candidate).__name__}")
+    found = ", ".join(f"{name}: {type(value).__name__}" for name, value in candidates.items())
     raise ModelError(
-        f"looked for the decoder of {kind} by get_decoder() and base_model, to run it without its"
-        f" output head, and found only {'; '.join(found)}"
+        f"looked for the decoder of {kind}, to run it without its output head, and found {found}"
     )
+
+
+def _child_with_embeddings(model: nn.Module) -> nn.Module | None:
+    getter = getattr(model, "get_input_embeddings", None)
+    embeddings = getter() if callable(getter) else None
+    for child in model.children():
+        if child is not embeddings and any(part is embeddings for part in child.modules()):
+            return child
+    return None
 
 
 def _layers(decoder: nn.Module, config: Any, kind: str) -> nn.ModuleList:

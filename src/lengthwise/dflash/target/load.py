@@ -91,7 +91,8 @@ def load_target_config(
 ) -> tuple[PretrainedConfig, torch.dtype]:
     """The configuration of a target's language model and the dtype it would be loaded in.
 
-    Reads no weights; the arguments and errors are those of :func:`load_target`.
+    Reads no weights: where the configuration names no dtype, "auto" counts as float32 here. The
+    arguments and errors are those of :func:`load_target`.
     """
     import transformers
 
@@ -99,14 +100,14 @@ def load_target_config(
     config = _attempt(
         "target", name_or_path, lambda: transformers.AutoConfig.from_pretrained(**source)
     )
+    text: PretrainedConfig = config.get_text_config(decoder=True)
     wanted = _dtype(dtype)
-    if wanted == "auto":
-        wanted = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
-        wanted = wanted or torch.float32
-    if isinstance(wanted, str):
-        wanted = _DTYPES[wanted]
-    text: PretrainedConfig = config.get_text_config()
-    return text, wanted
+    for holder in (config, text) if wanted == "auto" else ():
+        named = getattr(holder, "dtype", None) or getattr(holder, "torch_dtype", None)
+        if named is not None:
+            wanted = _dtype(str(named).removeprefix("torch."))
+            break
+    return text, wanted if isinstance(wanted, torch.dtype) else torch.float32
 
 
 def load_tokenizer(
