@@ -108,15 +108,12 @@ def _generate(
     show: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    import torch
-
     from lengthwise.cli.dflash.generate_view import TextStream, about
     from lengthwise.dflash.decoding import speculate
+    from lengthwise.dflash.decoding.generation import seeded
 
     stream = TextStream(loaded.tokenizer) if show else None
-    generator = None
-    if settings["temperature"]:
-        generator = torch.Generator(loaded.target.device).manual_seed(seed)
+    generator = seeded(loaded.target, seed) if settings["temperature"] else None
     found = speculate(
         loaded.target,
         loaded.drafter,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lengthwise.dflash.decoding.evaluation import Evaluation, Mismatch, Pair, TaskEvaluation
+from lengthwise.dflash.decoding.generation import seeded
 from lengthwise.dflash.decoding.plain import generate
 from lengthwise.dflash.decoding.proposer import DrafterProposer
 from lengthwise.dflash.decoding.speculate import speculate
@@ -144,9 +145,7 @@ class _Run:
         return speculate(self.target, self.proposer, job.prompt_ids, **self._settings(number))
 
     def _settings(self, number: int) -> dict[str, Any]:
-        generator = torch.Generator(self.target.device) if self.temperature else None
-        if generator is not None:
-            generator.manual_seed(self.seed + number - 1)
+        generator = seeded(self.target, self.seed + number - 1) if self.temperature else None
         return {
             "max_new_tokens": self.max_new_tokens,
             "temperature": self.temperature,

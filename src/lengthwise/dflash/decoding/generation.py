@@ -95,6 +95,11 @@ def _check_generator(generator: torch.Generator | None, device: torch.device) ->
         )
 
 
+def seeded(target: Target, seed: int) -> torch.Generator:
+    """A source of chance on the target's device."""
+    return torch.Generator(target.device).manual_seed(seed)
+
+
 def context_limit(config: Any) -> int | None:
     """Tokens that a model's context holds, or None where it names no limit."""
     limit = getattr(config, "max_position_embeddings", None)
