@@ -12,10 +12,12 @@
     ├── ModelError (ValueError)           a model that does not have what is needed of it
     └── TrainingError (RuntimeError)      a training run that cannot go on
         └── CheckpointError               a checkpoint that is damaged or belongs to another run
+            └── CheckpointWriteError      one that cannot be written
     LengthwiseWarning (UserWarning)       it works, but probably not as meant
 
 A message names the rule, the value, where it stands and the way out. The command line prints
-it without a traceback and exits with 2.
+it without a traceback and exits with 2; with 1 where a run failed that was asked for rightly
+(:func:`is_failed_run`).
 """
 
 from __future__ import annotations
@@ -67,6 +69,17 @@ class TrainingError(LengthwiseError, RuntimeError):
 
 class CheckpointError(TrainingError):
     """A checkpoint is damaged, incomplete, or belongs to another run."""
+
+
+class CheckpointWriteError(CheckpointError):
+    """A checkpoint cannot be written, as when the disk is full."""
+
+
+def is_failed_run(error: LengthwiseError) -> bool:
+    """Whether work that was asked for rightly has failed: not wrong use, not bad input."""
+    if isinstance(error, CheckpointError):
+        return isinstance(error, CheckpointWriteError)
+    return isinstance(error, TrainingError)
 
 
 class LengthwiseWarning(UserWarning):

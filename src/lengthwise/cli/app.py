@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from lengthwise._version import __version__
 from lengthwise.cli.output import print_error, print_python_warnings
-from lengthwise.errors import LengthwiseError, MissingDependencyError
+from lengthwise.errors import LengthwiseError, MissingDependencyError, is_failed_run
 
 COMMANDS = {
     "scan": "What is in there: how many samples, how long, and what to watch out for.",
@@ -81,13 +81,13 @@ class _RootGroup(_LazyGroup):
     """All commands; turns errors into exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; each of our errors becomes one message and exit code 2."""
+        """Run a command; each of our errors becomes one message and an exit code."""
         try:
             with print_python_warnings():
                 return super().invoke(ctx)
         except LengthwiseError as error:
             print_error(str(error))
-            raise typer.Exit(EXIT_WRONG_USE) from None
+            raise typer.Exit(EXIT_FAILED if is_failed_run(error) else EXIT_WRONG_USE) from None
         except KeyboardInterrupt:
             print_error("interrupted")
             raise typer.Exit(EXIT_INTERRUPTED) from None

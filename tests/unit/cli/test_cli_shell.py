@@ -14,7 +14,13 @@ from typer.testing import CliRunner
 from lengthwise._version import __version__
 from lengthwise.cli import app as shell
 from lengthwise.cli import output
-from lengthwise.errors import ConfigError, LengthwiseWarning
+from lengthwise.errors import (
+    CheckpointError,
+    CheckpointWriteError,
+    ConfigError,
+    LengthwiseWarning,
+    TrainingError,
+)
 
 
 def _run(code):
@@ -85,6 +91,10 @@ def _raises(error):
     ("error", "code", "message"),
     [
         (ConfigError("this cannot work"), 2, "error: this cannot work\n"),
+        # A run that was asked for rightly and failed; a checkpoint of another run is wrong use.
+        (TrainingError("a worker died"), 1, "error: a worker died\n"),
+        (CheckpointWriteError("disk full"), 1, "error: disk full\n"),
+        (CheckpointError("of another run"), 2, "error: of another run\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (
             FileNotFoundError(errno.ENOENT, "No such file", "a.npy"),

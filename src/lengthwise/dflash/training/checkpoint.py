@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lengthwise.errors import CheckpointError, LengthwiseWarning
+from lengthwise.errors import CheckpointError, CheckpointWriteError, LengthwiseWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,8 +92,7 @@ class CheckpointStore:
             Its folder.
 
         Raises:
-            CheckpointError: it cannot be written, as when the disk is full. What was there before
-                is untouched.
+            CheckpointWriteError: as when the disk is full. What was there before is untouched.
         """
         place = self.directory / f"{PREFIX}{state['num_steps']:08d}"
         partial = self.directory / f"{PARTIAL}{os.getpid()}"
@@ -112,7 +111,7 @@ class CheckpointStore:
             _sync_folder(self.directory)
         except (OSError, RuntimeError) as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise CheckpointError(
+            raise CheckpointWriteError(
                 f"{place}: the checkpoint could not be written: {error}. Earlier ones are as they "
                 f"were; make room, then resume"
             ) from error

@@ -100,7 +100,7 @@ def evaluation_record(
         "eval_num_accepted": overall.num_accepted,
         "eval_standard_error": overall.standard_error,
         "eval_speedup": overall.speedup,
-        "eval_mismatches": len(overall.mismatches) if overall.compared else None,
+        "eval_mismatches": overall.num_mismatches,
         "eval_num_prompts": overall.num_prompts,
         "eval_seconds": evaluation.seconds,
     }

@@ -20,7 +20,7 @@ from lengthwise._version import __version__
 from lengthwise.dflash.formats.native import save_native
 from lengthwise.dflash.training.random_states import random_states, set_random_states
 from lengthwise.dflash.training.resume import check_same_run
-from lengthwise.errors import CheckpointError, LengthwiseWarning
+from lengthwise.errors import CheckpointWriteError, LengthwiseWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -245,7 +245,7 @@ class TrainingLoop:
         """A checkpoint that cannot be written is no reason to end a run; the last one is."""
         try:
             self._save()
-        except CheckpointError as error:
+        except CheckpointWriteError as error:
             warnings.warn(f"training goes on: {error}", LengthwiseWarning, stacklevel=2)
 
     def _save(self) -> Path | None:
