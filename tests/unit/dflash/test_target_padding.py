@@ -7,7 +7,7 @@ import torch
 
 from lengthwise.dflash.target import Target, samples_of
 from lengthwise.errors import DataError, ModelError
-from support.dflash_models import FAMILIES, RECURRENT, VOCAB, tiny_hybrid, tiny_llama
+from support.dflash_models import FAMILIES, RECURRENT, VOCAB, build, tiny_hybrid, tiny_llama
 
 torch.set_num_threads(1)
 
@@ -83,6 +83,22 @@ def test_what_a_neighbour_says_changes_nothing(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recurrent_says_whether_a_layer_carries_a_state(family):
     assert Target(FAMILIES[family]()).recurrent is (family in RECURRENT)
+
+
+def test_short_convolutions_count_as_state_though_transformers_does_not_say_so():
+    # LFM2 keeps the last tokens' projections in a convolution's cache, which no crop restores;
+    # its class has no mark of a stateful model, so only layer_types tells.
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kinds = {"conv": True, "full_attention": False}
+    for kind, expected in kinds.items():
+        config = Lfm2Config(
+            vocab_size=VOCAB,
+            num_key_value_heads=2,
+            intermediate_size=48,
+            layer_types=[kind, "full_attention"],
+            **sizes,
+        )
+        assert Target(build(Lfm2ForCausalLM, config)).recurrent is expected
 
 
 def test_the_mask_reaches_the_decoder_so_that_padding_enters_no_state():
