@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from lengthwise.dflash.target import Target, samples_of
 from lengthwise.errors import DataError, ModelError
