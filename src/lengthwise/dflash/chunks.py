@@ -63,6 +63,8 @@ class Chunks:
         self._stop = visibility.stop.to(device, non_blocking=True)
         self._masks: dict[torch.dtype, list[torch.Tensor]] = {}
 
+    # The chunks are numbers of this batch: code compiled for them would serve no other.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, queries: torch.Tensor, context: KeyValues, blocks: KeyValues
     ) -> torch.Tensor:
