@@ -5,6 +5,7 @@ from lengthwise.dflash.cache import ContextCache
 from lengthwise.dflash.config import DrafterConfig, choose_taps
 from lengthwise.dflash.dataset import PreparedDataset
 from lengthwise.dflash.drafter import Drafter
+from lengthwise.dflash.formats import export_drafter, load_native
 
 __all__ = [
     "BlockAttention",
@@ -13,4 +14,6 @@ __all__ = [
     "DrafterConfig",
     "PreparedDataset",
     "choose_taps",
+    "export_drafter",
+    "load_native",
 ]

@@ -10,11 +10,8 @@ import typer
 
 from lengthwise.cli.options import Json
 from lengthwise.cli.output import print_json, print_line, print_note, print_table
-from lengthwise.errors import ModelError
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
     from lengthwise.dflash.formats import Checkpoint, CheckReport, TargetFacts
 
 
@@ -87,12 +84,18 @@ def command(
     names, shapes and types of all tensors and every field of the config are checked, and the
     directory appears only if all is right. A directory in one format becomes the other this way.
     """
-    from lengthwise.dflash.formats import export_drafter, load_checkpoint, serving_commands
+    from lengthwise.dflash.formats import (
+        TargetFacts,
+        export_drafter,
+        load_checkpoint,
+        read_target_config,
+        serving_commands,
+    )
     from lengthwise.dflash.formats.layout import DTYPES
 
-    target_config = None if target is None else _target_config(target)
+    target_config = None if target is None else read_target_config(target)
     found = load_checkpoint(checkpoint, target_config=target_config)
-    facts = _facts(found, target, target_config)
+    facts = found.target if target_config is None else TargetFacts.of(target_config, target)
     report = export_drafter(
         found.drafter,
         output,
@@ -110,25 +113,6 @@ def command(
     for engine, line in commands.items():
         print_line(f"\n{engine}:\n  {line}")
     print_note(f"wrote {output}")
-
-
-def _facts(
-    found: Checkpoint, target: str | None, target_config: PretrainedConfig | None
-) -> TargetFacts:
-    """What is known of the target: the one that is named, else what the checkpoint says."""
-    from lengthwise.dflash.formats import TargetFacts
-
-    return found.target if target_config is None else TargetFacts.of(target_config, target)
-
-
-def _target_config(name: str) -> PretrainedConfig:
-    from transformers import AutoConfig
-
-    try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"--target {name}: its config cannot be read: {error}") from error
-    return config
 
 
 def _about(

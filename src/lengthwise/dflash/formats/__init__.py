@@ -10,7 +10,7 @@ from lengthwise.dflash.formats.load import (
 )
 from lengthwise.dflash.formats.native import save_native
 from lengthwise.dflash.formats.speculators import save_speculators
-from lengthwise.dflash.formats.transformer import TargetFacts
+from lengthwise.dflash.formats.transformer import TargetFacts, read_target_config
 
 __all__ = [
     "CheckReport",
@@ -21,6 +21,7 @@ __all__ = [
     "load_checkpoint",
     "load_native",
     "load_speculators",
+    "read_target_config",
     "save_native",
     "save_speculators",
     "serving_commands",

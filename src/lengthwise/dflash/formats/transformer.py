@@ -85,6 +85,21 @@ class TargetFacts:
         }
 
 
+def read_target_config(name_or_path: str) -> PretrainedConfig:
+    """The config of a target, a directory or a name on the hub; its weights are not read.
+
+    Raises:
+        ModelError: there is none, or the installed transformers does not know the model.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(name_or_path)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"target {name_or_path}: its config cannot be read: {error}") from error
+    return config
+
+
 def transformer_dict(config: DrafterConfig, dtype: str, target: TargetFacts) -> dict[str, Any]:
     """The fields of ``config.json`` that describe the transformer, as a Qwen3 config."""
     rope = dict(config.rope_parameters)
