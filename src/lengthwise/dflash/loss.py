@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lengthwise.dflash.anchors import Labels
+    from lengthwise.dflash.length_classes import LengthClasses
     from lengthwise.dflash.target.ends import FrozenEnds
 
     Weigh: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -76,7 +77,11 @@ def default_gamma(block_size: int) -> float:
 
 
 def draft_loss(
-    hidden: torch.Tensor, labels: Labels, ends: FrozenEnds, config: LossConfig
+    hidden: torch.Tensor,
+    labels: Labels,
+    ends: FrozenEnds,
+    config: LossConfig,
+    classes: LengthClasses | None = None,
 ) -> DraftSums:
     """Loss and metrics of all blocks of a batch.
 
@@ -93,6 +98,7 @@ def draft_loss(
         labels: of the same blocks; on the CPU, nothing waits for a GPU.
         ends: the target's; ``weight`` (V, D) and ``bias`` (V,) or None are used.
         config: weighting and chunk size.
+        classes: of the same blocks, for ``by_length``; costs one scatter.
 
     Returns:
         Sums; ``loss_sum`` carries the gradient, also where there is no label at all (it is zero
@@ -123,8 +129,10 @@ def draft_loss(
         chunk_blocks=_chunk_blocks(config, block_size, weight.shape[0]),
         dtype=_compute_dtype(hidden, weight),
         wants_gradient=torch.is_grad_enabled() and hidden.requires_grad,
+        num_classes=0 if classes is None else classes.num_classes,
+        classes=None if classes is None else classes.of(blocks, hidden.device),
     )
-    loss_sum, weight_sum, correct = _HeadLoss.apply(hidden, head)  # type: ignore[no-untyped-call]
+    loss_sum, weight_sum, correct, by_length = _HeadLoss.apply(hidden, head)  # type: ignore[no-untyped-call]
     return DraftSums(
         loss_sum=loss_sum,
         weight_sum=weight_sum,
@@ -132,6 +140,7 @@ def draft_loss(
         valid=valid.sum(0),
         streak_sum=correct.long().cumprod(1).sum() + blocks.numel(),
         num_blocks=torch.tensor(blocks.numel(), device=hidden.device),
+        by_length=by_length,
     )
 
 
@@ -151,6 +160,9 @@ class _Head:
     dtype: torch.dtype
     """Of the products with the weight."""
     wants_gradient: bool
+    num_classes: int = 0
+    classes: torch.Tensor | None = None
+    """Length class of each block, (n,)."""
 
     def chunks(self) -> Iterator[slice]:
         """Slices of the blocks."""
@@ -193,7 +205,7 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: torch.Tensor, head: _Head
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         block_size = head.token_ids.shape[1] + 1
         states = hidden.reshape(-1, block_size, hidden.shape[-1])
         gradient = torch.zeros_like(states) if head.wants_gradient else None
@@ -206,9 +218,13 @@ class _HeadLoss(torch.autograd.Function):
                 _run_chunk(states, gradient, head, chunk, buffers, (losses, weights, correct))
         if gradient is not None:
             ctx.save_for_backward(gradient.reshape(hidden.shape))
-        loss_sum, weight_sum = (losses * weights).sum(), weights.sum()
-        ctx.mark_non_differentiable(weight_sum, correct)
-        return loss_sum, weight_sum, correct
+        weighted = losses * weights
+        by_length = losses.new_zeros(2, head.num_classes)
+        if head.classes is not None:
+            by_length.index_add_(1, head.classes, torch.stack([weighted.sum(1), weights.sum(1)]))
+        loss_sum, weight_sum = weighted.sum(), weights.sum()
+        ctx.mark_non_differentiable(weight_sum, correct, by_length)
+        return loss_sum, weight_sum, correct, by_length
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> tuple[torch.Tensor, None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +24,8 @@ class DraftSums:
         streak_sum: tokens a verification would give, with the text so far as context: the labels
             right from position 1 on without a gap, and one; summed over blocks; shape ().
         num_blocks: blocks with at least one label; shape ().
+        by_length: loss_sum and weight_sum again, apart by the length of the document that a block
+            stands in; shape (2, K) for K length classes. K is 0 where nobody asked.
     """
 
     loss_sum: torch.Tensor
@@ -32,17 +34,22 @@ class DraftSums:
     valid: torch.Tensor
     streak_sum: torch.Tensor
     num_blocks: torch.Tensor
+    by_length: torch.Tensor = field(default_factory=lambda: torch.zeros(2, 0))
 
     @classmethod
-    def zeros(cls, block_size: int, device: torch.device | str = "cpu") -> DraftSums:
+    def zeros(
+        cls, block_size: int, device: torch.device | str = "cpu", num_classes: int = 0
+    ) -> DraftSums:
         """Of no block: what a rank without any micro-batch brings."""
         zero = torch.zeros((), device=device)
         none = torch.zeros((), dtype=torch.int64, device=device)
         counts = none.repeat(block_size - 1)
-        return cls(zero, zero, counts, counts, none, none)
+        by_length = torch.zeros(2, num_classes, device=device)
+        return cls(zero, zero, counts, counts, none, none, by_length)
 
     def __add__(self, other: DraftSums) -> DraftSums:
-        """Both together, of one block size."""
+        """Both together, of one block size and the same length classes."""
+        assert self.by_length.shape == other.by_length.shape, "sums of different length classes"
         return DraftSums(*(a + b for a, b in zip(self._parts(), other._parts(), strict=True)))
 
     @property
@@ -68,6 +75,12 @@ class DraftSums:
         """The same on a device, without the gradient."""
         return DraftSums(*(part.detach().to(device) for part in self._parts()))
 
+    @property
+    def loss_by_length(self) -> list[float]:
+        """The loss of each length class; NaN where it has no label. Waits for the device."""
+        pairs = zip(*self.by_length.tolist(), strict=True)
+        return [total / weight if weight else float("nan") for total, weight in pairs]
+
     def detach(self) -> DraftSums:
         """The same without the gradient."""
         return replace(self, loss_sum=self.loss_sum.detach())
@@ -88,7 +101,7 @@ class DraftSums:
         )
 
     def _parts(self) -> list[torch.Tensor]:
-        return [getattr(self, field.name) for field in fields(self)]
+        return [getattr(self, one.name) for one in fields(self)]
 
 
 def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> float:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, cast
 
 from lengthwise.dflash.anchors import draft_inputs, draft_labels
 from lengthwise.dflash.attention import BlockAttention
+from lengthwise.dflash.length_classes import length_classes
 from lengthwise.dflash.loss import draft_loss
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from lengthwise.dflash.anchors import Anchors
@@ -28,6 +31,7 @@ def draft_step(
     loss_config: LossConfig,
     *,
     backend: Backend = "auto",
+    boundaries: Sequence[int] | None = None,
 ) -> DraftSums:
     """Run the drafter on all blocks of a batch and add up the loss.
 
@@ -42,6 +46,7 @@ def draft_step(
         anchors: of this batch.
         loss_config: weighting and chunk size.
         backend: attention's.
+        boundaries: K + 1 rising lengths, for sums by the length of documents; None for none.
 
     Returns:
         Sums of this micro-batch. Call ``backward`` on ``loss_sum``, or hand them to
@@ -55,7 +60,8 @@ def draft_step(
     embeddings = ends.embed(input_ids.to(device, non_blocking=True))
     hidden = drafter(embeddings, batch.features, attention)
     labels = draft_labels(batch, anchors, config.block_size)
-    return draft_loss(hidden, labels, ends, loss_config)
+    classes = None if boundaries is None else length_classes(batch, anchors, boundaries)
+    return draft_loss(hidden, labels, ends, loss_config, classes)
 
 
 def _config(drafter: nn.Module) -> DrafterConfig:

@@ -72,6 +72,7 @@ class Update:
         max_skips: skipped steps in a row that end the run.
         skipped_path: a JSONL file to which the first rank adds a line for every skipped step.
         group: the ranks that train together; default: all.
+        num_classes: length classes of the micro-batches' sums.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class Update:
         max_skips: int = 10,
         skipped_path: Path | None = None,
         group: ProcessGroup | None = None,
+        num_classes: int = 0,
     ) -> None:
         """Check the numbers; nothing has been accumulated."""
+        self._num_classes = num_classes
         self.drafter = drafter
         self.parameters = [p for p in drafter.parameters() if p.requires_grad]
         self.optimizer = optimizer
@@ -145,7 +148,7 @@ class Update:
 
     def _sums(self) -> DraftSums:
         device = self.parameters[0].device
-        total = DraftSums.zeros(self.drafter.config.block_size, device)
+        total = DraftSums.zeros(self.drafter.config.block_size, device, self._num_classes)
         for sums, _ in self._micro:
             total = total + sums
         return total

@@ -129,6 +129,7 @@ def _loop(
         config,
         total_steps=plan.num_steps,
         skipped_path=Path(config.output_dir) / "skipped.jsonl",
+        boundaries=task.data.length_boundaries(),
     )
     source = PipelineSource(wire, task.data.dataset, arena)
     evaluates = config.evaluation.num_prompts > 0 and len(task.data.held_out.sample_ids) > 0

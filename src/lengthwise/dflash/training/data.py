@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.dataset import PreparedDataset
 
+NUM_CLASSES = 5
+"""Length classes whose losses are told apart; as many as a plot can keep apart."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingData:
@@ -39,6 +42,19 @@ class TrainingData:
     def num_tokens(self) -> int:
         """Real tokens of an epoch."""
         return int(self.lengths.sum())
+
+    def length_boundaries(self, num_classes: int = NUM_CLASSES) -> tuple[int, ...]:
+        """K + 1 rising lengths that cut the samples into classes ``[lo, hi)``.
+
+        Each class gives about equally many blocks an epoch, so that their losses are about equally
+        well known. K is ``num_classes``, or less where there are fewer lengths.
+        """
+        order = np.argsort(self.lengths, kind="stable")
+        reached = np.cumsum(self.num_anchors[order])
+        shares = np.arange(1, num_classes) * int(reached[-1]) / num_classes
+        inner = self.lengths[order[np.searchsorted(reached, shares)]]
+        edges = np.concatenate(([self.lengths.min()], inner, [self.lengths.max() + 1]))
+        return tuple(np.unique(edges).tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,6 +40,8 @@ class Learner:
         total_steps: optimiser steps of the run.
         skipped_path: where samples of skipped steps are written down.
         group: the ranks that train together; None for all, or for one process.
+        boundaries: K + 1 rising lengths: classes of documents whose losses are told apart; None
+            for none.
 
     Attributes:
         drafter: as given.
@@ -55,11 +57,13 @@ class Learner:
         total_steps: int,
         skipped_path: Path | None = None,
         group: ProcessGroup | None = None,
+        boundaries: Sequence[int] | None = None,
     ) -> None:
         """Make the optimiser; nothing is learnt yet."""
         self.drafter = drafter
         self._ends = ends
         self._config = config
+        self._boundaries = boundaries
         self._loss = LossConfig(config.loss.weighting, config.loss.gamma, config.loss.alpha)
         self._device = drafter.device
         self._bf16 = _computes_in_bf16(config, self._device)
@@ -75,6 +79,7 @@ class Learner:
             max_grad_norm=config.optimizer.max_grad_norm,
             skipped_path=skipped_path,
             group=group,
+            num_classes=self._num_classes,
         )
 
     def learn(self, samples: Sequence[Sample], epoch: int) -> StepResult:
@@ -119,7 +124,15 @@ class Learner:
         )
         with self._precision():
             backend = self._config.attention
-            return draft_step(self._model, self._ends, batch, anchors, self._loss, backend=backend)
+            return draft_step(
+                self._model,
+                self._ends,
+                batch,
+                anchors,
+                self._loss,
+                backend=backend,
+                boundaries=self._boundaries,
+            )
 
     def _precision(self) -> AbstractContextManager[object]:
         if not self._bf16:
@@ -127,7 +140,11 @@ class Learner:
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
 
     def _nothing(self) -> DraftSums:
-        return DraftSums.zeros(self.drafter.config.block_size, self._device)
+        return DraftSums.zeros(self.drafter.config.block_size, self._device, self._num_classes)
+
+    @property
+    def _num_classes(self) -> int:
+        return 0 if self._boundaries is None else len(self._boundaries) - 1
 
 
 def _computes_in_bf16(config: TrainConfig, device: torch.device) -> bool:

@@ -109,6 +109,12 @@ class TrainingPlan:
             self._epoch = Epoch(number, mixed, self.data.sample_ids)
         return self._epoch
 
+    def tokens_until(self, num_steps: int) -> int:
+        """Real tokens of the run's first ``num_steps`` optimiser steps."""
+        epochs, rest = divmod(num_steps, self.steps_per_epoch)
+        tokens = epochs * self.data.num_tokens
+        return tokens + (int(self.epoch(epochs).mix.steps.tokens[:rest].sum()) if rest else 0)
+
     @cached_property
     def steps_per_epoch(self) -> int:
         """Optimiser steps of an epoch, the same in every one."""

@@ -99,6 +99,7 @@ def assemble(setup: Setup, store: CheckpointStore, observer: Observer) -> Traini
         config,
         total_steps=setup.plan.num_steps,
         skipped_path=setup.output_dir / "skipped.jsonl",
+        boundaries=data.length_boundaries(),
     )
     # Samples wait in ordinary memory: on a GPU they would take it from the target.
     runner = TargetRunner(
