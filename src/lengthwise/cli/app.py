@@ -7,6 +7,7 @@ that ``lengthwise --help`` stays quick.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -68,6 +69,9 @@ class _DflashGroup(_LazyGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As above; says so first where a package is missing, instead of failing halfway."""
         if args and args[0] in self.names:
+            if not sys.stderr.isatty() or {"--quiet", "-q"}.intersection(args):
+                # The libraries' own bars; they look when they are imported.
+                os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
             missing = [name for name in _DFLASH_PACKAGES if find_spec(name) is None]
             if missing:
                 raise MissingDependencyError(

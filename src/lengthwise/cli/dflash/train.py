@@ -9,13 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lengthwise.cli.options import Json, Quiet
-from lengthwise.cli.output import print_json, print_line, print_note, print_table
+from lengthwise.cli.output import print_json, print_line, print_note
+from lengthwise.core.wording import memory, percent
 from lengthwise.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
+    from lengthwise.cli.dflash.train_view import TrainView
+    from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.loop import Outcome, TrainingLoop
     from lengthwise.dflash.training.setup import Setup
+
+FIGURES = ("loss", "accuracy", "streak", "tokens_per_second")
+"""What --json says of the last step; metrics.jsonl has everything of every step."""
+EVAL_FIGURES = (
+    "eval_tokens_per_verify",
+    "eval_num_accepted",
+    "eval_standard_error",
+    "eval_streak",
+    "eval_accuracy",
+    "eval_loss",
+    "eval_speedup",
+    "eval_mismatches",
+    "eval_num_prompts",
+)
+"""The same of the last evaluation."""
 
 ConfigFile = Annotated[
     Path | None,
@@ -78,18 +96,17 @@ def command(
     if print_config:
         sys.stdout.write(describe(settings))
         return
-    outcome, summary = _train(settings, resume=resume, quiet=quiet)
+    summary = _train(settings, resume=resume, quiet=quiet)
     if json:
         print_json(summary)
     else:
         _show(summary)
-    if outcome.interrupted:
-        print_note("interrupted; the same command goes on from the checkpoint")
+    if summary["interrupted"]:
         raise typer.Exit(130)
 
 
-def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> tuple[Outcome, dict[str, Any]]:
-    from lengthwise.cli.dflash.train_view import TrainView
+def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
+    from lengthwise.cli.dflash.train_view import TrainView, show_facts
     from lengthwise.dflash.training.log import RunLog
     from lengthwise.dflash.training.setup import assemble, set_up, store_of
 
@@ -103,86 +120,91 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> tuple[Outcome, 
     if not quiet:
         print_note("loading target and data")
     setup = set_up(config)
+    if not quiet:
+        show_facts(_facts(setup))
     log = RunLog(config)
-    view = TrainView(setup, log, quiet=quiet)
+    view = TrainView(setup.plan.num_steps, log, quiet=quiet)
     try:
         loop = assemble(setup, store, view)
-        if not quiet:
-            print_table("training", ["", "value"], _facts(setup))
         if checkpoint is not None:
-            _resume(loop, checkpoint, quiet=quiet)
+            _resume(loop, checkpoint, setup.plan.num_steps, quiet=quiet)
         with view:
             outcome = loop.run()
     finally:
         log.close()
-    return outcome, _summary(setup, outcome, view)
+    return _summary(setup, outcome, view)
 
 
-def _resume(loop: TrainingLoop, checkpoint: Any, *, quiet: bool) -> None:
+def _resume(loop: TrainingLoop, checkpoint: Checkpoint, total: int, *, quiet: bool) -> None:
     changed = loop.resume(checkpoint)
-    if not quiet:
-        print_note(f"going on from {checkpoint.path}")
-        for line in changed:
-            print_note(f"changed: {line}")
+    if quiet:
+        return
+    done = f"{checkpoint.num_steps:,} of {total:,} steps are done"
+    print_note(f"going on from {checkpoint.path}: {done}")
+    for line in changed:
+        print_note(f"changed: {line}")
 
 
 def _facts(setup: Setup) -> list[tuple[str, str]]:
-    data, plan, config = setup.data, setup.plan, setup.config
-    epoch = plan.epoch(0)
-    efficiency = data.num_tokens / int(epoch.mix.arrivals.padded_tokens.sum())
-    sizes = setup.drafter.config
-    num_weights = sum(weight.numel() for weight in setup.drafter.parameters())
-    shape = f"{sizes.num_hidden_layers} layers, blocks of {sizes.block_size}"
-    rows = [
-        ("device", str(setup.device)),
-        ("target", f"{config.target.model}, {setup.target.num_layers} layers"),
-        ("taps", ", ".join(map(str, sizes.target_layer_ids))),
-        ("drafter", f"{shape}, {num_weights:,} weights"),
-        ("samples", f"{len(data.sample_ids):,}, {data.num_tokens:,} tokens"),
-        ("held out", f"{len(data.held_out.sample_ids):,}"),
-        ("target's batches an epoch", f"{epoch.num_arrivals:,}, efficiency {efficiency:.2%}"),
-        ("optimiser steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch"),
-        ("samples that wait, at most", f"{setup.pool_bytes / 2**20:,.0f} MiB"),
+    config, data, plan, sizes = setup.config, setup.data, setup.plan, setup.drafter.config
+    taps = ", ".join(map(str, sizes.target_layer_ids))
+    dtype = str(setup.target.dtype).removeprefix("torch.")
+    num_held_out, num_arrivals = data.held_out.sample_ids.size, plan.epoch(0).num_arrivals
+    target = f"{setup.target.num_layers} layers, {dtype}, on {setup.device}; taps {taps}"
+    drafter = f"{sizes.num_hidden_layers} layers, {_num_weights(setup):,} weights"
+    samples = f"{data.sample_ids.size:,} samples, {data.num_tokens:,} tokens"
+    batches = f"{num_arrivals:,} an epoch, {percent(_efficiency(setup))} of their tokens are real"
+    anchors = f"{config.step.anchors_per_step:,} anchors each"
+    return [
+        ("target", f"{config.target.model}: {target}"),
+        ("drafter", f"{drafter}, blocks of {sizes.block_size}"),
+        ("data", f"{samples}; {num_held_out:,} samples held out"),
+        *(("left out", f"{count:,}: {reason}") for reason, count in data.left_out.items()),
+        ("batches", batches),
+        ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch, {anchors}"),
+        ("memory", f"{memory(setup.pool_bytes)} at most for samples that wait for their step"),
     ]
-    rows += [(f"left out: {reason}", f"{count:,}") for reason, count in data.left_out.items()]
-    return rows
 
 
-def _summary(setup: Setup, outcome: Outcome, view: Any) -> dict[str, Any]:
+def _num_weights(setup: Setup) -> int:
+    return sum(weight.numel() for weight in setup.drafter.parameters())
+
+
+def _efficiency(setup: Setup) -> float:
+    """Of the target's batches in the first epoch."""
+    return setup.data.num_tokens / int(setup.plan.epoch(0).mix.arrivals.padded_tokens.sum())
+
+
+def _summary(setup: Setup, outcome: Outcome, view: TrainView) -> dict[str, Any]:
+    """What --json prints; a figure that nothing was measured for in this process is null."""
     return {
         "num_steps": outcome.position.num_steps,
         "total_steps": setup.plan.num_steps,
         "interrupted": outcome.interrupted,
+        "output_dir": setup.config.output_dir,
         "checkpoint": None if outcome.checkpoint is None else str(outcome.checkpoint),
         "drafter": None if outcome.interrupted else str(setup.drafter_dir),
+        "num_samples": int(setup.data.sample_ids.size),
+        "num_tokens": setup.data.num_tokens,
+        "num_held_out": int(setup.data.held_out.sample_ids.size),
         "left_out": setup.data.left_out,
+        "num_parameters": _num_weights(setup),
+        "target_layer_ids": list(setup.drafter.config.target_layer_ids),
+        "efficiency": _efficiency(setup),
         "seconds": view.seconds,
         "num_skipped": view.num_skipped,
-        **{name: value for name, value in view.log.last.items() if name != "step"},
-        **{name: value for name, value in view.log.last_evaluation.items() if name != "step"},
+        **{name: view.log.last.get(name) for name in FIGURES},
+        **{name: view.log.last_evaluation.get(name) for name in EVAL_FIGURES},
     }
 
 
 def _show(summary: dict[str, Any]) -> None:
-    shown = {
-        "loss": ".4f",
-        "accuracy": ".3f",
-        "eval_loss": ".4f",
-        "eval_accuracy": ".3f",
-        "eval_tokens_per_verify": ".2f",
-        "eval_speedup": ".2f",
-        "eval_mismatches": ",",
-    }
-    rows = [("optimiser steps", f"{summary['num_steps']:,} of {summary['total_steps']:,}")]
-    rows += [
-        (name.replace("eval_", "held-out ").replace("_", " "), format(summary[name], form))
-        for name, form in shown.items()
-        if summary.get(name) is not None
-    ]
-    if summary["num_skipped"]:
-        rows.append(("steps skipped, not finite", f"{summary['num_skipped']:,}"))
-    print_table("trained", ["", "value"], rows)
+    from lengthwise.cli.dflash.train_view import show_summary
+
+    show_summary(summary)
     if summary["drafter"]:
         print_line(f"drafter: {summary['drafter']}")
     elif summary["checkpoint"]:
-        print_line(f"checkpoint: {summary['checkpoint']}")
+        print_line(f"checkpoint: {summary['checkpoint']}; the same command goes on from there")
+    else:
+        print_line("no step was done, so there is nothing to go on from")

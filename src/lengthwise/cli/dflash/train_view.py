@@ -6,9 +6,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from lengthwise.cli.output import LOG_SECONDS, print_note, print_warning
+from lengthwise.cli.output import LOG_SECONDS, print_note, print_table, print_warning
+from lengthwise.core.wording import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rich.progress import Progress, TaskID
@@ -17,29 +19,38 @@ if TYPE_CHECKING:
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.log import RunLog
     from lengthwise.dflash.training.loop import Position, StepFacts
-    from lengthwise.dflash.training.setup import Setup
     from lengthwise.dflash.update import StepResult
+
+WIDE = 100
+"""Columns from which the live line has room for a longer bar and the speed."""
+
+Record = dict[str, Any]
 
 
 class TrainView:
-    """Passes everything on to the log, and shows some of it.
+    """Passes everything on to the log, and shows some of it on standard error.
+
+    Args:
+        total_steps: optimiser steps of the whole run.
+        log: takes the records.
+        quiet: show warnings only.
 
     Attributes:
         log: the records.
-        seconds: since the first step began.
         num_skipped: steps that were not finite.
     """
 
-    def __init__(self, setup: Setup, log: RunLog, *, quiet: bool) -> None:
+    def __init__(self, total_steps: int, log: RunLog, *, quiet: bool) -> None:
         """Nothing is shown yet."""
         self.log = log
         self.num_skipped = 0
-        self._total = setup.plan.num_steps
+        self._total = total_steps
         self._quiet = quiet
         self._began = self._next = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._done_before: int | None = None
+        self._wide = False
+        self._num_before: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -61,79 +72,115 @@ class TrainView:
     def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
         """Show the newest figures."""
         self.log.stepped(position, result, facts)
-        if self._done_before is None:
-            self._done_before = position.num_steps - 1
+        if self._num_before is None:
+            self._num_before = position.num_steps - 1
         if result.outcome == "skipped":
             self.num_skipped += 1
-            print_warning(f"step {position.num_steps:,} skipped: loss or gradient is not finite")
-        if self._quiet:
-            return
-        if self._bar is not None and self._task is not None:
-            self._bar.update(
-                self._task, completed=position.num_steps, figures=_figures(self.log.last)
+            print_warning(
+                f"step {position.num_steps:,} skipped: loss or gradient is not finite; "
+                f"skipped.jsonl has its samples"
             )
-        elif time.monotonic() >= self._next:
-            self._next = time.monotonic() + LOG_SECONDS
-            eta = self._eta(position.num_steps)
-            print_note(
-                f"step {position.num_steps:,} of {self._total:,}: {_figures(self.log.last)}{eta}"
-            )
+        if not self._quiet:
+            self._show(position.num_steps)
 
     def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
         """Show an evaluation; it stays on the screen."""
         self.log.evaluated(position, evaluation, sums)
-        record = self.log.last_evaluation
         if not self._quiet:
-            print_note(
-                f"step {position.num_steps:,}: held-out loss {record['eval_loss']:.4f}, accuracy "
-                f"{_or_dash(record['eval_accuracy'], '.3f')}, tokens per verification "
-                f"{_or_dash(record['eval_tokens_per_verify'], '.2f')}"
-            )
+            record = self.log.last_evaluation
+            print_note(f"step {position.num_steps:,}, held out: {_held_out(record)}")
 
     def saved(self, position: Position, path: Path) -> None:
         """Name a checkpoint."""
         self.log.saved(position, path)
         if not self._quiet:
-            print_note(f"saved {path}")
+            print_note(f"step {position.num_steps:,}: saved {path}")
 
-    def _eta(self, done: int) -> str:
-        made = done - (self._done_before or 0)
-        if not made or done >= self._total:
+    def _show(self, done: int) -> None:
+        figures = _figures(self.log.last, speed=self._wide or self._bar is None)
+        left = self._left(done)
+        figures += [left] if left else []
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, figures="  ".join(figures))
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + LOG_SECONDS
+            print_note(f"step {done:,} of {self._total:,}: {', '.join(figures)}")
+
+    def _left(self, done: int) -> str:
+        """The time to go, as the steps of this process went; evaluations count in."""
+        made = done - (self._num_before or 0)
+        if made < 1 or done >= self._total:
             return ""
-        left = (self._total - done) * self.seconds / made
-        return f", {left / 60:,.0f} min to go"
+        return f"{duration((self._total - done) * self.seconds / made)} left"
 
     def _start_bar(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+        console = Console(file=sys.stderr)
+        self._wide = console.width >= WIDE
         self._bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
+            SpinnerColumn(),
+            BarColumn(24 if self._wide else 10),
+            TextColumn("{task.completed:,}/{task.total:,}"),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=console,
             transient=True,
-            redirect_stderr=True,
         )
-        self._task = self._bar.add_task("training", total=self._total, figures="")
+        self._task = self._bar.add_task(
+            "training", total=self._total, figures="the target fills the pool"
+        )
         self._bar.start()
 
 
-def _figures(record: dict[str, Any]) -> str:
-    return (
-        f"loss {record['loss']:.4f}, accuracy {_or_dash(record['accuracy'], '.3f')}, "
-        f"{_or_dash(record['tokens_per_second'], ',.0f')} tokens/s"
-    )
+def show_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """What is about to run, on standard error: names, and what they are."""
+    for name, text in facts:
+        print_note(f"{name:<9} {text}")
+
+
+def show_summary(summary: Record) -> None:
+    """How the run ended, on standard output: what counts first."""
+    rows = [
+        ("held out: tokens per verification", "eval_tokens_per_verify", ".2f"),
+        ("held out: speed-up", "eval_speedup", ".2f"),
+        ("held out: outputs that differ", "eval_mismatches", ",d"),
+        ("held out: streak", "eval_streak", ".2f"),
+        ("held out: accuracy", "eval_accuracy", ".3f"),
+        ("held out: loss", "eval_loss", ".4f"),
+        ("last step: streak", "streak", ".2f"),
+        ("last step: accuracy", "accuracy", ".3f"),
+        ("last step: loss", "loss", ".4f"),
+    ]
+    shown = [
+        (words, format(summary[key], form)) for words, key, form in rows if summary[key] is not None
+    ]
+    shown.append(("optimiser steps", f"{summary['num_steps']:,} of {summary['total_steps']:,}"))
+    if summary["num_skipped"]:
+        shown.append(("steps skipped, not finite", f"{summary['num_skipped']:,}"))
+    print_table("interrupted" if summary["interrupted"] else "trained", ["", "value"], shown)
+
+
+def _figures(record: Record, *, speed: bool) -> list[str]:
+    figures = [
+        f"loss {_or_dash(record['loss'], '.4f')}",
+        f"streak {_or_dash(record['streak'], '.2f')}",
+    ]
+    if speed:
+        figures.append(f"{_or_dash(record['tokens_per_second'], ',.0f')} tokens/s")
+    return figures
+
+
+def _held_out(record: Record) -> str:
+    parts = []
+    if record["eval_tokens_per_verify"] is not None:
+        parts.append(f"{record['eval_tokens_per_verify']:.2f} tokens per verification")
+    parts += [
+        f"streak {_or_dash(record['eval_streak'], '.2f')}",
+        f"accuracy {_or_dash(record['eval_accuracy'], '.3f')}",
+        f"loss {_or_dash(record['eval_loss'], '.4f')}",
+    ]
+    return ", ".join(parts)
 
 
 def _or_dash(value: float | None, form: str) -> str:

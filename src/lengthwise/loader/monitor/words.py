@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from lengthwise.core.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def summary_line(summary: Mapping[str, Any]) -> str:
@@ -39,12 +38,3 @@ def _place(summary: Mapping[str, Any]) -> str:
         return f"step {summary['step']:,}"
     done, steps = summary["epoch_step"], summary["epoch_steps"]
     return f"epoch {summary['epoch']}, step {done:,} of {steps:,}"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units, as "2 h 5 min"."""
-    left = max(0, round(seconds))
-    for (size, unit), (smaller, sub) in pairwise(_UNITS):
-        if left >= size:
-            return f"{left // size} {unit} {left % size // smaller} {sub}"
-    return f"{left} s"
