@@ -121,6 +121,14 @@ def test_dealing_from_a_pool_is_the_twins_deal(case, data, key):
     assert unused == [999_999] * len(unused)
 
 
+def test_the_table_of_dealt_batches_grows_as_long_as_there_are_more():
+    """A batch a sample, where room was made for a 32nd of them at first."""
+    samples = [(9, i) for i in range(500)]
+    batches, order = dealt(samples, [(0, 500, 0, 9)], (10, 1, 1, 1), 3, base=2)
+    assert batches == [([i], 9, 9) for i in range(499, -1, -1)]
+    assert order[2:] == list(range(499, -1, -1))
+
+
 @given(packings(), st.integers(0, 2**41), WORD)
 def test_a_dealt_batch_is_full_legal_and_padded_to_its_own_longest(case, slots, key):
     """What dealing promises, without a twin: any pool, from none to more slots than samples."""

@@ -1,6 +1,7 @@
 """The plan as an object: access, bounds, ranks, totals."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -170,3 +171,31 @@ def test_lengths_are_not_changed_by_planning():
     for policy in ("drop", "truncate", "single"):
         build_plan(lengths, BatchingConfig(limits=BatchLimits(100), oversize=policy))
     assert np.array_equal(lengths, before)
+
+
+def test_planning_takes_little_memory():
+    """Four bytes a sample stay, its index; a plan has them once more, and again while it is made.
+
+    What batches take comes on top: their five numbers, and copies of them, each 8 bytes. Words
+    that carry the length along, 8 bytes a sample, would go beyond the bound.
+    """
+    lengths = np.arange(200_000) % 49 + 1
+    for config in (BatchingConfig(limits=BatchLimits(2500, 50)), FIXED):
+        planner = Planner(lengths, config)
+        assert planner.prepared.words.nbytes == 4 * lengths.size
+    planner = Planner(lengths, BatchingConfig(limits=BatchLimits(2500, 50)))
+    planner.plan(0)  # compiled or loaded now
+    tracemalloc.start()
+    plan = planner.plan(1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * lengths.size + 200 * len(plan) + 100_000
+
+
+def test_a_planner_of_other_threads_shares_its_set_up_and_plans_the_same():
+    for config in (CONFIG, FIXED):
+        planner = Planner(LENGTHS, config, num_replicas=2, num_threads=3)
+        other = planner.with_threads(1)
+        assert (planner.num_threads, other.num_threads) == (3, 1)
+        assert other.prepared is planner.prepared
+        assert [b.tolist() for b in other.plan(4)] == [b.tolist() for b in planner.plan(4)]
