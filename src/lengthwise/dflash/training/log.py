@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.loader.monitor import JsonlWriter, TensorBoardWriter, TrackioWriter, WandbWriter
+from lengthwise.loader.monitor.curve import MixedLossCurve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.config import TrainConfig
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from lengthwise.loader.monitor import Writer
 
 METRICS_FILE = "metrics.jsonl"
+HALF_LIFE = 100.0
+"""Steps after which a loss counts half in the usual loss of its length class."""
 
 
 class RunLog:
@@ -23,14 +29,17 @@ class RunLog:
 
     Args:
         config: the run's; its output directory takes the files.
+        boundaries: of the length classes whose losses are told apart; None for none.
 
     Attributes:
         last: the newest step's record.
         last_evaluation: the newest evaluation's.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, boundaries: Sequence[int] | None = None) -> None:
         """Open the writers."""
+        self._boundaries = tuple(boundaries or ())
+        self._curve = MixedLossCurve(max(0, len(self._boundaries) - 1), HALF_LIFE)
         directory = Path(config.output_dir)
         self._every = config.logging.every_steps
         self._writers: list[Writer] = [JsonlWriter(directory / METRICS_FILE)]
@@ -41,13 +50,14 @@ class RunLog:
     def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
         """Keep a step's record; write every so many, and every one that was skipped."""
         self.last = step_record(position, result, facts)
+        self.last |= self._by_length(position, result)
         if position.num_steps % self._every == 0 or result.outcome != "stepped":
-            self._write(self.last)
+            self.write(self.last)
 
     def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
         """Write an evaluation's record."""
         self.last_evaluation = evaluation_record(position, evaluation, sums)
-        self._write(self.last_evaluation)
+        self.write(self.last_evaluation)
 
     def saved(self, position: Position, path: Path) -> None:
         """Nothing: a checkpoint speaks for itself."""
@@ -57,9 +67,22 @@ class RunLog:
         for writer in self._writers:
             writer.close()
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def write(self, record: dict[str, Any]) -> None:
+        """Pass a record to all writers; ``step`` must be among its names."""
         for writer in self._writers:
             writer.write(record)
+
+    def _by_length(self, position: Position, result: StepResult) -> dict[str, float | None]:
+        """Losses of the length classes, and the step's loss without its mixture's usual part."""
+        losses = result.sums.loss_by_length
+        if not losses or len(losses) != len(self._boundaries) - 1:
+            return {}
+        weights = result.sums.by_length[1]
+        total = float(weights.sum())
+        shares = (weights / total).tolist() if total else [0.0] * len(losses)
+        adjusted = self._curve.add(position.num_steps, result.sums.loss, losses, shares)
+        names = [f"loss_length_{lo}_{hi - 1}" for lo, hi in pairwise(self._boundaries)]
+        return {"adjusted_loss": adjusted, **dict(zip(names, losses, strict=True))}
 
 
 def step_record(position: Position, result: StepResult, facts: StepFacts) -> dict[str, Any]:

@@ -23,11 +23,11 @@ class DecayedMean:
         self._weight = 0.0
         self.num_values = 0
 
-    def add(self, step: int, value: float) -> None:
+    def add(self, step: int, value: float, weight: float = 1.0) -> None:
         """Take in the value of a step."""
         shrink = self._decay ** (step - self._step)
-        self._sum = self._sum * shrink + value
-        self._weight = self._weight * shrink + 1.0
+        self._sum = self._sum * shrink + value * weight
+        self._weight = self._weight * shrink + weight
         self._step = step
         self.num_values += 1
 
@@ -101,3 +101,44 @@ class LossCurve:
         """How the curves jump; None before two losses."""
         raw, adjusted = self._raw.value, self._adjusted.value
         return None if raw is None or adjusted is None else Jumps(raw, adjusted)
+
+
+class MixedLossCurve:
+    """The same where a step mixes classes: what its mixture usually adds is removed.
+
+    For step t with loss l(t), in which class k has the share w_k(t) of the weight,
+
+        adjusted(t) = l(t) - sum over k of w_k(t) * (m_k(t) - m(t)),
+
+    with m as in :class:`LossCurve`, and m_k the mean of the class's losses, weighted by its shares
+    as well. Where every step is of one class it is the same curve.
+
+    Args:
+        num_classes: length classes.
+        half_life: in steps.
+    """
+
+    def __init__(self, num_classes: int, half_life: float) -> None:
+        """No loss yet."""
+        self.classes = [DecayedMean(half_life) for _ in range(num_classes)]
+        self.overall = DecayedMean(half_life)
+
+    def add(self, step: int, loss: float, losses: list[float], shares: list[float]) -> float:
+        """Take in a step; returns its loss adjusted (a loss that is not finite, unchanged).
+
+        Args:
+            step: its number, rising.
+            loss: of the step.
+            losses: of each class in it; anything where the share is 0.
+            shares: of each class in the step's weight; they add up to 1.
+        """
+        if not math.isfinite(loss):
+            return loss
+        level, usual = self.overall.value, 0.0
+        for mean, value, share in zip(self.classes, losses, shares, strict=True):
+            if share > 0:
+                own = mean.value
+                usual += share * (own - level) if own is not None and level is not None else 0.0
+                mean.add(step, value, share)
+        self.overall.add(step, loss)
+        return loss - usual

@@ -141,8 +141,12 @@ class TrackioWriter:
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    """The known values apart from the step."""
-    return {name: value for name, value in record.items() if name != "step" and value is not None}
+    """The known numbers apart from the step; words are for the JSON lines alone."""
+    return {
+        name: value
+        for name, value in record.items()
+        if name != "step" and isinstance(value, (int, float))
+    }
 
 
 def _optional(module: str, package: str) -> Any:
