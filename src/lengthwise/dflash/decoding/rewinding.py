@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from lengthwise.dflash.decoding.generation import context_limit
 from lengthwise.dflash.decoding.target_cache import TargetCache
 from lengthwise.errors import ModelError
 
@@ -35,9 +36,11 @@ def check_rewinding(target: Target) -> None:
     """
     if target in _checked:
         return
-    ids = torch.arange(_PREFIX + _BLOCK, device=target.device) * 7 + 1
+    context = context_limit(target.config) or _PREFIX + _BLOCK
+    length = max(1, min(_PREFIX, context - _BLOCK))
+    ids = torch.arange(length + _BLOCK, device=target.device) * 7 + 1
     ids %= min(target.vocab_size, target.ends.num_embeddings)
-    prefix, block = ids[:_PREFIX], ids[_PREFIX:]
+    prefix, block = ids[:length], ids[length:]
     with torch.no_grad():
         expected = _one_by_one(target, prefix, block)
         cache = TargetCache(target)
