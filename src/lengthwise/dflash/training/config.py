@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.limits import BatchLimits
+from lengthwise.dflash.training.problems import problem_lines
 from lengthwise.dflash.training.sections import (
     BatchingSection,
     CheckpointSection,
@@ -29,7 +30,7 @@ from lengthwise.dflash.training.sections import (
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class TrainConfig(Section):
@@ -66,35 +67,46 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> TrainConfig:
-        if self.step.max_anchors_per_batch < self.step.max_anchors:
-            raise ValueError(
-                f"step.max_anchors_per_batch must be at least step.max_anchors "
-                f"({self.step.max_anchors:,}), got {self.step.max_anchors_per_batch:,}"
-            )
-        if self.step.anchors_per_step < self.step.max_anchors:
-            raise ValueError(
-                f"step.anchors_per_step must be at least step.max_anchors "
-                f"({self.step.max_anchors:,}), got {self.step.anchors_per_step:,}"
-            )
-        if self.drafter.init_from is None and self.drafter.mask_token_id is None:
-            raise ValueError(
-                "drafter.mask_token_id is missing: name a reserved token of the target's "
-                "vocabulary that no text contains (Qwen3: 151669)"
-            )
-        if self.drafter.init_from is not None:
-            given = self.drafter.model_fields_set - {"init_from"}
-            if given:
-                raise ValueError(
-                    f"drafter.init_from brings its own architecture: leave out "
-                    f"drafter.{', drafter.'.join(sorted(given))}"
-                )
+        problems = [*self._of_steps(), *self._of_drafter()]
         if bool(self.pipeline.target_devices) != bool(self.pipeline.drafter_devices):
-            raise ValueError(
+            problems.append(
                 "pipeline.target_devices and pipeline.drafter_devices belong together: give both "
                 "or neither"
             )
-        self.batching_config()
+        try:
+            self.batching_config()
+        except ConfigError as error:
+            problems.append(f"batching: {error}")
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
+
+    def _of_steps(self) -> Iterator[str]:
+        step = self.step
+        for name in ("max_anchors_per_batch", "anchors_per_step"):
+            if getattr(step, name) < step.max_anchors:
+                yield (
+                    f"step.{name} must be at least step.max_anchors ({step.max_anchors:,}), got "
+                    f"{getattr(step, name):,}"
+                )
+
+    def _of_drafter(self) -> Iterator[str]:
+        drafter = self.drafter
+        if drafter.init_from is not None:
+            given = drafter.model_fields_set - {"init_from"}
+            if given:
+                yield (
+                    f"drafter.init_from brings its own architecture: leave out "
+                    f"drafter.{', drafter.'.join(sorted(given))}"
+                )
+            return
+        if drafter.mask_token_id is None:
+            yield (
+                "drafter.mask_token_id is missing: name a reserved token of the target's "
+                "vocabulary that no text contains (Qwen3: 151669)"
+            )
+        if drafter.num_taps is not None and drafter.target_layer_ids is not None:
+            yield "drafter.num_taps and drafter.target_layer_ids say the same: give one of them"
 
     def batching_config(self) -> BatchingConfig:
         """The target's batches, as the planner takes them.
@@ -128,21 +140,23 @@ def read_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
     Args:
         path: the file: one mapping, sections as nested mappings.
         overrides: each ``section.field=value``, the value in YAML, such as
-            ``optimizer.learning_rate=3e-4``.
+            ``optimizer.learning_rate=3e-4`` or ``data.train=[a, b]``.
 
     Raises:
         ConfigError: a field that is unknown, missing or out of range; all of them at once, each
-            with its value and what is allowed.
+            with its value and what is allowed. Fields that do not go together are looked for when
+            each is right for itself.
     """
     import yaml
 
     path = Path(path)
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping of fields, got {type(values).__name__}")
+        found = "nothing" if values is None else type(values).__name__
+        raise ConfigError(f"{path}: a config is a mapping of fields, the file holds {found}")
     for override in overrides:
         _apply(values, override)
     return parse_train_config(values, where=str(path))
@@ -153,41 +167,38 @@ def parse_train_config(values: dict[str, Any], where: str = "config") -> TrainCo
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
-        lines = [_problem(item) for item in error.errors()]
-        raise ConfigError("\n".join([f"{where}: {len(lines)} problem(s)", *lines])) from None
+        fields = _field_names(TrainConfig)
+        lines = [line for item in error.errors() for line in problem_lines(item, fields)]
+        count = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+        raise ConfigError("\n".join([f"{where}: {count}", *lines])) from None
 
 
-def _problem(item: Any) -> str:
-    field = ".".join(str(part) for part in item["loc"])
-    message = item["msg"].removeprefix("Value error, ")
-    if not field:
-        return f"  {message}"
-    if item["type"] == "missing":
-        return f"  {field}: is missing; it has no default"
-    if item["type"] == "extra_forbidden":
-        return f"  {field}: no such field; --print-config lists all"
-    return f"  {field}: {message}; got {item['input']!r}"
+def _field_names(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every section and field below ``kind``, as ``section`` and ``section.field``."""
+    names = []
+    for name, field in kind.model_fields.items():
+        inner = field.annotation
+        names.append(prefix + name)
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            names += _field_names(inner, f"{prefix}{name}.")
+    return names
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
     import yaml
 
     name, equals, text = override.partition("=")
-    if not equals or not name:
-        raise ConfigError(f"an override reads section.field=value, got {override!r}")
     *parents, field = name.split(".")
+    if not equals or not all([*parents, field]):
+        raise ConfigError(f"an override reads section.field=value, got {override!r}")
     for parent in parents:
         inner = values.setdefault(parent, {})
+        # A section that stands in the file without a field reads as nothing.
+        inner = values[parent] = {} if inner is None else inner
         if not isinstance(inner, dict):
-            raise ConfigError(f"{override!r}: {parent} is no section")
+            raise ConfigError(f"override {override!r}: {parent} is no section")
         values = inner
-    value = yaml.safe_load(text)
-    # YAML 1.1 takes 6e-4 for a string, since it has no point; a number is meant.
-    values[field] = _number(value) if isinstance(value, str) else value
-
-
-def _number(text: str) -> Any:
     try:
-        return float(text)
-    except ValueError:
-        return text
+        values[field] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error

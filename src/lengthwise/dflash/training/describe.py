@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from lengthwise.dflash.training.config import TrainConfig
+from lengthwise.dflash.training.sections import DrafterSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +45,20 @@ def _section(kind: type[BaseModel], values: BaseModel | None, indent: str) -> It
 def _line(name: str, field: FieldInfo, values: BaseModel | None, indent: str) -> str:
     if values is None and field.is_required():
         return f"{indent}# {name}: (must be given)"
-    value = field.get_default() if values is None else getattr(values, name)
+    default = field.get_default()
+    value = default if values is None else getattr(values, name)
     # A field that was left out stays out, so that what depends on it is the same again.
-    left_out = values is not None and value is None
+    left_out = values is not None and (
+        (value is None and default is None) or _comes_from_elsewhere(values, name)
+    )
     return f"{indent}{'# ' if left_out else ''}{name}: {_plain(value)}"
+
+
+def _comes_from_elsewhere(values: BaseModel, name: str) -> bool:
+    """Whether the drafter that a run continues from decides this field."""
+    return (
+        isinstance(values, DrafterSection) and values.init_from is not None and name != "init_from"
+    )
 
 
 def _plain(value: Any) -> str:

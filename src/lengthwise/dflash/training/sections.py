@@ -11,12 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
     """A group of fields; unknown names are refused, since they are mostly misspelt ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False
+    )
 
 
 class TargetSection(Section):
@@ -150,7 +153,7 @@ class LossSection(Section):
     gamma: float | None = Field(
         None, gt=0, description="Positions; default by block size: 7 for 16, 5 for 10, 4 for 8."
     )
-    alpha: Share = Field(0.5, description="Smoothing of dpace.")
+    alpha: float = Field(0.5, gt=0, le=1, description="Smoothing of dpace; 1 is uniform.")
 
 
 class OptimizerSection(Section):
@@ -160,9 +163,16 @@ class OptimizerSection(Section):
         "adamw", description="muon: for matrices, with AdamW for the rest."
     )
     learning_rate: float = Field(6e-4, gt=0, description="The paper's, at its peak.")
-    betas: tuple[Share, Share] = Field((0.9, 0.95), description="AdamW's.")
+    betas: tuple[Beta, Beta] = Field(
+        (0.9, 0.95), description="AdamW's, as in public recipes; two numbers in [0, 1)."
+    )
     weight_decay: float = Field(0.0, ge=0, description="Public recipes use none.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
+    max_grad_norm: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=True,
+        description="Gradients are clipped to this norm; .inf clips nothing.",
+    )
 
 
 class ScheduleSection(Section):
