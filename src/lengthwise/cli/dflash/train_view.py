@@ -177,7 +177,6 @@ def _held_out(record: Record) -> str:
         parts.append(f"{record['eval_tokens_per_verify']:.2f} tokens per verification")
     parts += [
         f"streak {_or_dash(record['eval_streak'], '.2f')}",
-        f"accuracy {_or_dash(record['eval_accuracy'], '.3f')}",
         f"loss {_or_dash(record['eval_loss'], '.4f')}",
     ]
     return ", ".join(parts)
