@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from transformers import PretrainedConfig
+
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.checkpoint import Checkpoint, CheckpointStore
@@ -129,6 +131,7 @@ class TrainingLoop:
         drafter_dir: where the drafter goes at the end, float32 in the published format; None for
             nowhere.
         catch_signals: end in good order on SIGINT and SIGTERM; False where the source decides.
+        target_config: the target's, for what is written about it beside the drafter.
     """
 
     def __init__(
@@ -143,6 +146,7 @@ class TrainingLoop:
         observer: Observer,
         drafter_dir: Path | None = None,
         catch_signals: bool = True,
+        target_config: PretrainedConfig | None = None,
     ) -> None:
         """Stand at the beginning."""
         self._config = config
@@ -154,6 +158,7 @@ class TrainingLoop:
         self._observer = observer
         self._drafter_dir = drafter_dir
         self._catch_signals = catch_signals
+        self._target_config = target_config
         self._num_steps = 0
         self._saved_steps: int | None = None
         self._saved: Path | None = None
@@ -200,7 +205,7 @@ class TrainingLoop:
         finished = self._num_steps >= self._plan.num_steps
         if self._drafter_dir is not None and finished:
             shutil.rmtree(self._drafter_dir, ignore_errors=True)
-            save_native(self._learner.drafter, self._drafter_dir, dtype=torch.float32)
+            self._write_drafter(self._drafter_dir)
         return Outcome(self.position, not finished, saved)
 
     def _run_epoch(self, epoch: Epoch) -> None:
@@ -267,11 +272,20 @@ class TrainingLoop:
         path = self._store.save(
             state,
             learner.update.optimizer.state_dict(),
-            lambda folder: save_native(learner.drafter, folder, dtype=torch.float32),
+            self._write_drafter,
         )
         self._saved_steps, self._saved = self._num_steps, path
         self._observer.saved(self.position, path)
         return path
+
+    def _write_drafter(self, folder: Path) -> None:
+        save_native(
+            self._learner.drafter,
+            folder,
+            self._target_config,
+            dtype=torch.float32,
+            target_name=self._config.target.model,
+        )
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from lengthwise.dflash.config import DrafterConfig
 from lengthwise.dflash.dataset import PreparedDataset
 from lengthwise.dflash.drafter import Drafter
 from lengthwise.dflash.formats.load import load_checkpoint
-from lengthwise.dflash.target import load_target, load_target_config
+from lengthwise.dflash.target import load_ends, load_target, load_target_config
 from lengthwise.dflash.training.checkpoint import CheckpointStore
 from lengthwise.dflash.training.data import divide
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
@@ -25,6 +25,7 @@ from lengthwise.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+    from lengthwise.dflash.target.ends import FrozenEnds
     from lengthwise.dflash.target.model import Target
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
@@ -115,6 +116,7 @@ def assemble(setup: Setup, store: CheckpointStore, observer: Observer) -> Traini
         evaluator=evaluator if evaluator.prompts else None,
         observer=observer,
         drafter_dir=setup.drafter_dir,
+        target_config=setup.target.config,
     )
 
 
@@ -127,6 +129,19 @@ def load_target_of(config: TrainConfig, device: torch.device) -> Target:
         device=device,
         gguf_file=section.gguf_file,
         attn_implementation=section.attn_implementation,
+        revision=section.revision,
+        trust_remote_code=section.trust_remote_code,
+    )
+
+
+def load_ends_of(config: TrainConfig, device: torch.device) -> FrozenEnds:
+    """Embedding and head of the target a config names, without the rest of it."""
+    section = config.target
+    return load_ends(
+        section.model,
+        dtype=section.dtype,
+        device=device,
+        gguf_file=section.gguf_file,
         revision=section.revision,
         trust_remote_code=section.trust_remote_code,
     )
