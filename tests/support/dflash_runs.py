@@ -69,7 +69,7 @@ def small_config(folder, output, **changes):
         "optimizer": {"learning_rate": 3e-3},
     }
     for name, value in changes.items():
-        values[name] = {**values[name], **value} if isinstance(value, dict) else value
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
     return parse_train_config(values)
 
 

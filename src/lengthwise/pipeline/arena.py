@@ -89,14 +89,28 @@ class Arena:
                 f"sample {part.sample_id}: the target gave features {tuple(features.shape)} for "
                 f"{part.num_tokens:,} tokens; ({part.num_tokens}, {width}) belong to them"
             )
+        if torch.promote_types(features.dtype, self.shape.dtype) != self.shape.dtype:
+            raise DataError(
+                f"sample {part.sample_id}: the target gave {features.dtype}, and features wait in "
+                f"{self.shape.dtype}, which would lose some of it: set target.dtype"
+            )
         for place, page in enumerate(part.pages):
             rows = features[place * size : (place + 1) * size]
             self._pages[page, : len(rows)].copy_(rows, non_blocking=True)
 
-    def read(self, part: Part) -> torch.Tensor:
-        """A copy of a sample's features, (T, F)."""
-        pages = self._pages[list(part.pages)]
-        return pages.view(-1, self.shape.feature_size)[: part.num_tokens]
+    def read(self, part: Part, device: torch.device | None = None) -> torch.Tensor:
+        """A copy of a sample's features, (T, F); on CUDA made on the current stream.
+
+        Args:
+            part: which sample, and where it lies.
+            device: for the copy; default: the CPU.
+        """
+        size, width = self.shape.page_tokens, self.shape.feature_size
+        features = torch.empty((part.num_tokens, width), dtype=self.shape.dtype, device=device)
+        for place, page in enumerate(part.pages):
+            rows = features[place * size : (place + 1) * size]
+            rows.copy_(self._pages[page, : len(rows)], non_blocking=True)
+        return features
 
     def close(self) -> None:
         """Let go of it; the process that created it removes it."""

@@ -1,66 +1,86 @@
-"""What every child process does first, and how it ends: never an orphan, never a silent death."""
+"""What every child process does first, and how it ends: never an orphan, never a silent death.
+
+Imports nothing heavy, so that a child watches over its coordinator before it loads anything.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
 import traceback
+import warnings
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from lengthwise.pipeline.messages import Failed
-from lengthwise.pipeline.wire import Wire
+from lengthwise.errors import LengthwiseError, LengthwiseWarning
+from lengthwise.pipeline.messages import Failed, Warned
+from lengthwise.pipeline.wire import HangUpError, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
+    from socket import socket
 
-WATCH_SECONDS = 0.5
 ORPHANED = 75
 """Exit code of a child whose coordinator is gone."""
 
 
-def run_child(body: Callable[..., None], pipe: Connection[Any, Any], *arguments: object) -> None:
-    """Run ``body(wire, *arguments)``; an error is reported before the process ends with code 1.
+def run_child(end: socket, work: bytes) -> None:
+    """Run ``body(wire, task)``; an error is reported before the process ends with code 1.
 
-    Ctrl-C in a terminal reaches all processes of it; what to do is the coordinator's decision, so a
-    child ignores it. It leaves at once where the coordinator is gone.
+    Ctrl-C in a terminal reaches all processes of it, and a system that shuts down ends all at once;
+    what to do is the coordinator's decision, so a child ignores both signals. It leaves at once
+    where the coordinator is gone.
+
+    Args:
+        end: of the connection to the coordinator.
+        work: body and task, pickled.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _watch_parent()
-    wire = Wire(pipe)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    # Bars of several processes would write over each other, and over the coordinator's display.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    threading.Thread(target=_watch_parent, name="watch-parent", daemon=True).start()
+    wire = Wire(end)
+    _pass_warnings_on(wire)
     try:
-        body(wire, *arguments)
-    except EOFError:
-        os._exit(ORPHANED)
+        body, task = pickle.loads(work)  # noqa: S301 - from our own process
+        body(wire, task)
+    except HangUpError:
+        leave_orphaned()
     except BaseException as error:  # noqa: BLE001 - told to the coordinator
-        kind = type(error).__name__
-        message = Failed(f"{kind}: {error}", traceback.format_exc())
+        # A message of ours says all; of anything else it is worth knowing where it happened.
+        trace = "" if isinstance(error, LengthwiseError) else traceback.format_exc()
+        message = Failed(f"{type(error).__name__}: {error}", trace, time.monotonic())
         try:
             wire.send(message)
-        except OSError:
-            os._exit(ORPHANED)
+        except HangUpError:
+            leave_orphaned()
         raise SystemExit(1) from None
 
 
+def leave_orphaned() -> None:
+    """End this process at once; called from any thread when the coordinator is gone."""
+    os._exit(ORPHANED)
+
+
 def _watch_parent() -> None:
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(WATCH_SECONDS)
-        os._exit(ORPHANED)
-
-    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+    parent = parent_process()
+    assert parent is not None, "this is a child"
+    parent.join()
+    leave_orphaned()
 
 
-def use_device(device: torch.device, num_processes: int) -> None:
-    """Make a device this process's own; processes on the CPU share its cores."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    else:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), (cores or 1) // num_processes)))
+def _pass_warnings_on(wire: Wire) -> None:
+    """Our own warnings go to the coordinator, which shows them; others to standard error."""
+    show = warnings.showwarning
+
+    def pass_on(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, LengthwiseWarning):
+            wire.send(Warned(str(message)))
+        else:
+            show(message, category, *place, **more)
+
+    warnings.simplefilter("always", LengthwiseWarning)
+    warnings.showwarning = pass_on

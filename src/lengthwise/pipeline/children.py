@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
+import pickle
+import selectors
 import signal
+import socket
 import time
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.pipeline.child import run_child
-from lengthwise.pipeline.wire import Wire
+from lengthwise.pipeline.wire import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from multiprocessing.context import SpawnProcess
 
-GRACE_SECONDS = 5.0
-"""Between asking a process to end and killing it."""
+    from lengthwise.pipeline.wire import Wire
+
+GRACE_SECONDS = 10.0
+"""For a process that has been told to leave; then it is killed."""
 
 
 @dataclass(eq=False)
@@ -28,87 +31,96 @@ class Child:
     Attributes:
         name: such as "target worker 0 (cuda:0)".
         process: it.
-        wire: to it.
+        line: to it.
         number: its place among its kind.
         ready: whether it has said that it waits for work.
-        owes_since: when the oldest thing was asked of it that it has not answered; None if nothing.
+        silent_seconds: for which it had not answered when it was killed for that; None otherwise.
+        gone: whether it has ended.
     """
 
     name: str
     process: SpawnProcess
-    wire: Wire
+    line: Line
     number: int
     ready: bool = False
-    owes_since: float | None = None
+    silent_seconds: float | None = None
     gone: bool = field(default=False)
 
     def ending(self) -> str:
         """How it ended, in words."""
         code = self.process.exitcode
+        if self.silent_seconds is not None:
+            return f"did not answer for {self.silent_seconds:,.0f} seconds and was killed"
         if code is None:
-            return "does not answer"
+            return "hung up"
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
 
-def start(body: Callable[..., None], task: object, name: str, number: int) -> Child:
+def start(body: Callable[[Wire, Any], None], task: object, name: str, number: int) -> Child:
     """Start a process that runs ``body(wire, task)``."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=run_child, args=(body, theirs, task), name=name)
+    ours, theirs = socket.socketpair()
+    work = pickle.dumps((body, task))
+    process = context.Process(target=run_child, args=(theirs, work), name=name)
     process.start()
     theirs.close()
-    return Child(name, process, Wire(ours), number)
+    return Child(name, process, Line(ours), number)
 
 
 def messages(children: Iterable[Child], seconds: float) -> Iterator[tuple[Child, Any]]:
     """What children say within some time: (child, message), and (child, None) when one is gone.
 
-    What a child said before its end is heard first. Yields everything that is there, then returns.
+    What a child said before its end is heard first. Returns when everything that is there has been
+    yielded. No child can keep it waiting: what one does not take is sent later.
     """
-    by_end: dict[Any, Child] = {}
-    for child in children:
-        if not child.gone:
-            by_end[child.wire.pipe] = child
-            by_end[child.process.sentinel] = child
-    ready = {id(by_end[end]): by_end[end] for end in wait(list(by_end), seconds)}
-    for child in ready.values():
-        yield from _heard_from(child)
+    present = [child for child in children if not child.gone]
+    stirring: dict[int, Child] = {}
+    with selectors.DefaultSelector() as selector:
+        for child in present:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.line.unsent else 0)
+            selector.register(child.line, events, child)
+            selector.register(child.process.sentinel, selectors.EVENT_READ, child)
+        for key, _ in selector.select(seconds):
+            stirring[id(key.data)] = key.data
+    for child in present:
+        # A process that its own children outlive leaves its ends open; its exit code tells.
+        if id(child) in stirring or child.process.exitcode is not None:
+            yield from _heard_from(child)
 
 
 def _heard_from(child: Child) -> Iterator[tuple[Child, Any]]:
     dead = child.process.exitcode is not None
-    with contextlib.suppress(EOFError, OSError):
-        while child.wire.pipe.poll():
-            yield child, child.wire.receive()
-        if not dead:
-            return
+    child.line.flush()
+    for message in child.line.received():
+        yield child, message
+    if not dead and not child.line.ended:
+        return
     child.gone = True
-    child.process.join(GRACE_SECONDS)
+    if not dead:
+        child.process.join(GRACE_SECONDS)
+        child.process.kill()  # where it has not ended by then; nobody could speak to it
+        child.process.join()
     yield child, None
 
 
 def end_all(children: Iterable[Child], *, at_once: bool) -> None:
-    """End all processes: wait for them a little, ask, then kill. None is left afterwards.
+    """End all processes; none is left afterwards.
 
     Args:
         children: of the run.
-        at_once: do not wait first.
+        at_once: kill them; otherwise they have been told to leave, and are killed if they do not.
     """
     left = list(children)
-    if not at_once:
-        _join(left, GRACE_SECONDS)
-    for step in ("terminate", "kill"):
-        for child in left:
-            if child.process.is_alive():
-                getattr(child.process, step)()
-        _join(left, GRACE_SECONDS)
+    until = time.monotonic() + (0.0 if at_once else GRACE_SECONDS)
     for child in left:
-        child.wire.close()
-
-
-def _join(children: list[Child], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    for child in children:
+        while child.line.unsent and not child.line.ended and time.monotonic() < until:
+            child.line.flush()
+            time.sleep(0.01)
         child.process.join(max(0.0, until - time.monotonic()))
+    for child in left:
+        child.process.kill()
+    for child in left:
+        child.process.join()
+        child.line.close()

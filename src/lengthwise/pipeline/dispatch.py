@@ -129,6 +129,17 @@ class Dispatcher:
         last = self._next_step if self._stopped else self._plan.num_steps
         return all(done >= last for done in self._learnt.values())
 
+    @property
+    def batches_left(self) -> bool:
+        """Whether any batch is still to be run, or to be finished."""
+        return self._upcoming is not None or bool(self._again or self._running)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether nobody has anything to do though work is left and workers are there."""
+        idle = not self._running and all(d == self._next_step for d in self._learnt.values())
+        return idle and bool(self._rooms) and not self._stopped and not self.finished
+
     def work(self) -> Iterator[ToWorker | ToRank]:
         """All messages that can be sent now; call it after every event."""
         yield from self._batches_to_run()
@@ -176,10 +187,6 @@ class Dispatcher:
     def num_workers(self) -> int:
         """Workers that are left."""
         return len(self._rooms)
-
-    def batches_of(self, worker: int) -> list[tuple[int, int]]:
-        """Epoch and number of the batches a worker has, oldest first."""
-        return sorted(key for key, (owner, _) in self._running.items() if owner == worker)
 
     def stop(self) -> Iterator[ToRank]:
         """Send out no further step; tells every rank before which one to end."""

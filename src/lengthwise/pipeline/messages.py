@@ -116,11 +116,24 @@ class Failed:
 
     Attributes:
         error: in one line.
-        trace: where it happened.
+        trace: where it happened; empty for errors of lengthwise's own.
+        moment: when, on the machine's monotonic clock, the same for all its processes.
     """
 
     error: str
     trace: str
+    moment: float
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """From any child: something to show.
+
+    Attributes:
+        text: of the warning.
+    """
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
+from lengthwise.dflash.training.loop import Outcome, Position
 from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.resume import check_same_run
-from lengthwise.dflash.training.setup import choose_device, drafter_config, load_data, target_facts
+from lengthwise.dflash.training.setup import drafter_config, load_data, target_facts
+from lengthwise.errors import ConfigError
 from lengthwise.pipeline.arena import Arena, ArenaShape
 from lengthwise.pipeline.children import end_all, start
 from lengthwise.pipeline.coordinator import Coordinator
 from lengthwise.pipeline.dispatch import Dispatcher
 from lengthwise.pipeline.pages import PageAllocator, pages_needed
-from lengthwise.pipeline.rank import RankTask, train
+from lengthwise.pipeline.rank import LOOPBACK, SNAPSHOTS, RankTask, train
 from lengthwise.pipeline.worker import WorkerTask, work
 
 if TYPE_CHECKING:
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
-    from lengthwise.dflash.training.loop import Outcome
     from lengthwise.pipeline.children import Child
     from lengthwise.pipeline.coordinator import PipelineObserver
 
@@ -42,7 +46,7 @@ class PipelineSetup:
         data: what is trained on and held out.
         plan: the epochs.
         drafter: its sizes.
-        arena: the memory between target and drafter.
+        arena: the memory between target and drafter; large enough for every epoch.
     """
 
     config: TrainConfig
@@ -60,20 +64,58 @@ def set_up_pipeline(config: TrainConfig) -> PipelineSetup:
         DataError: data that cannot be trained on.
         ModelError: no such target.
     """
-    for device in (*config.pipeline.target_devices, *config.pipeline.drafter_devices):
-        choose_device(device)
+    _check_devices(config)
     data = load_data(config)
     plan = TrainingPlan(data, config)
     target_config, dtype = target_facts(config)
     drafter = drafter_config(config, target_config)
-    section = config.pipeline
-    num_pages = pages_needed(
-        plan.epoch(0).mix, data.lengths, section.page_tokens, section.prefetch_batches
+    shape = ArenaShape(
+        _num_pages(plan, config), config.pipeline.page_tokens, drafter.feature_size, dtype
     )
-    # Later epochs need about as many: their pools are as large, their batches of other samples.
-    room = -(-num_pages * 5 // 4)
-    shape = ArenaShape(room, section.page_tokens, drafter.feature_size, dtype)
     return PipelineSetup(config, data, plan, drafter, shape)
+
+
+def _check_devices(config: TrainConfig) -> None:
+    """Whether all devices are there, without touching one: the coordinator needs none itself."""
+    section = config.pipeline
+    for name in (*section.target_devices, *section.drafter_devices):
+        try:
+            device = torch.device(name)
+        except RuntimeError as error:
+            raise ConfigError(f"pipeline: {name!r} is no device: {error}") from None
+        there = torch.cuda.device_count() if device.type == "cuda" else 0
+        if device.type not in {"cpu", "cuda"} or (
+            device.type == "cuda" and (device.index or 0) >= there
+        ):
+            raise ConfigError(
+                f"pipeline: {name!r} cannot be used here: this machine has its CPU and {there} "
+                f"CUDA devices"
+            )
+    ranks = [torch.device(name) for name in section.drafter_devices]
+    if len({device.type for device in ranks}) > 1:
+        raise ConfigError(
+            f"pipeline.drafter_devices must be of one kind, got {', '.join(map(str, ranks))}"
+        )
+    if ranks[0].type == "cuda" and len({device.index or 0 for device in ranks}) < len(ranks):
+        raise ConfigError(
+            "pipeline.drafter_devices: each CUDA device can be one rank's only, got "
+            + ", ".join(map(str, ranks))
+        )
+
+
+def _num_pages(plan: TrainingPlan, config: TrainConfig) -> int:
+    """Pages that suffice in every epoch of the run: each is planned once, to be sure."""
+    section = config.pipeline
+    num_epochs = -(-plan.num_steps // plan.steps_per_epoch)
+    return max(
+        pages_needed(
+            plan.epoch(number).mix,
+            plan.data.lengths,
+            section.page_tokens,
+            section.prefetch_batches,
+        )
+        for number in range(num_epochs)
+    )
 
 
 def run_pipeline(
@@ -90,24 +132,29 @@ def run_pipeline(
         CheckpointError: the checkpoint belongs to another run.
         TrainingError: a process failed; see :meth:`Coordinator.run`.
     """
-    num_done = 0
+    num_done, saved = 0, None
     if checkpoint is not None:
         check_same_run(checkpoint, setup.config, setup.plan.fingerprint)
-        num_done = checkpoint.num_steps
-    arena = Arena(setup.arena)
+        num_done, saved = checkpoint.num_steps, checkpoint.path
+    shutil.rmtree(Path(setup.config.output_dir) / SNAPSHOTS, ignore_errors=True)
     children: list[Child] = []
     at_once = True
-    try:
-        with _signals() as stop_wanted:
+    with _signals() as stop_wanted:
+        arena = Arena(setup.arena)
+        try:
             workers = _start_workers(setup, arena, children)
-            ranks = _start_ranks(setup, arena, checkpoint, children)
+            store = _meeting_place()
+            ranks = _start_ranks(setup, arena, saved, store.port, children)
             coordinator = _coordinator(setup, workers, ranks, observer, num_done)
             outcome = coordinator.run(stop_wanted)
-        at_once = False
-        return outcome
-    finally:
-        end_all(children, at_once=at_once)
-        arena.close()
+            at_once = outcome is None
+        finally:
+            end_all(children, at_once=at_once)
+            arena.close()
+    if outcome is None:  # stopped while models were being loaded
+        place = Position.after(num_done, setup.plan.steps_per_epoch)
+        outcome = Outcome(place, interrupted=num_done < setup.plan.num_steps, checkpoint=saved)
+    return outcome
 
 
 def _coordinator(
@@ -156,10 +203,9 @@ def _start_workers(setup: PipelineSetup, arena: Arena, children: list[Child]) ->
 
 
 def _start_ranks(
-    setup: PipelineSetup, arena: Arena, checkpoint: Checkpoint | None, children: list[Child]
+    setup: PipelineSetup, arena: Arena, saved: Path | None, port: int, children: list[Child]
 ) -> list[Child]:
     section = setup.config.pipeline
-    port = _free_port()
     ranks = []
     for rank, device in enumerate(section.drafter_devices):
         task = RankTask(
@@ -172,7 +218,7 @@ def _start_ranks(
             _num_processes(setup),
             setup.arena,
             arena.name,
-            None if checkpoint is None else str(checkpoint.path),
+            None if saved is None else str(saved),
         )
         ranks.append(start(train, task, f"drafter rank {rank} ({device})", rank))
         children.append(ranks[-1])
@@ -186,27 +232,37 @@ def _num_processes(setup: PipelineSetup) -> int:
     return max(1, sum(torch.device(device).type == "cpu" for device in devices))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _meeting_place() -> Any:
+    """A store by which ranks find each other; it listens on this machine alone."""
+    listener = socket.create_server((LOOPBACK, 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        LOOPBACK,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
 
 
 @contextmanager
 def _signals() -> Iterator[Callable[[], bool]]:
-    """Note the first SIGINT or SIGTERM; the second interrupts whatever is going on."""
-    stop = False
+    """Note the first SIGINT or SIGTERM; the second interrupts whatever is going on.
+
+    Further ones change nothing, so that they cannot interrupt the end of the processes.
+    """
+    count = 0
 
     def note(_number: int, _frame: object) -> None:
-        nonlocal stop
-        if stop:
+        nonlocal count
+        count += 1
+        if count == 2:
             raise KeyboardInterrupt
-        stop = True
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, note) for number in numbers]
     try:
-        yield lambda: stop
+        yield lambda: count > 0
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

@@ -17,8 +17,11 @@ from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.setup import load_target_of
 from lengthwise.errors import DataError
 from lengthwise.pipeline.arena import Arena
-from lengthwise.pipeline.child import use_device
+from lengthwise.pipeline.child import leave_orphaned
+from lengthwise.pipeline.copies import Outbox
+from lengthwise.pipeline.devices import use_device
 from lengthwise.pipeline.messages import Arrived, Evaluate, Evaluated, Leave, Ready, RunBatch
+from lengthwise.pipeline.wire import HangUpError
 
 if TYPE_CHECKING:
     from lengthwise.dflash.batch import Sample
@@ -38,7 +41,7 @@ class WorkerTask:
         config: the run's.
         data: what the run trains on, and what is held out.
         device: its own.
-        num_processes: that share the machine.
+        num_processes: that share the CPU.
         layer_ids: the taps.
         arena: the shape of the arena.
         arena_name: to attach to it.
@@ -69,7 +72,7 @@ def work(wire: Wire, task: WorkerTask) -> None:
     wire.send(Ready())
     jobs: queue.Queue[Any] = queue.Queue()
     reading = (wire, task.data.dataset, jobs)
-    threading.Thread(target=_receive, args=reading, daemon=True).start()
+    threading.Thread(target=_receive, args=reading, name="receive", daemon=True).start()
     worker.serve(jobs)
     arena.close()
 
@@ -81,12 +84,22 @@ def _receive(wire: Wire, dataset: PreparedDataset, jobs: queue.Queue[Any]) -> No
             message = wire.receive()
             rows = None
             if isinstance(message, RunBatch):
-                rows = [dataset[sample] for sample in message.sample_ids]
+                rows = [_read(dataset, sample) for sample in message.sample_ids]
             jobs.put((message, rows))
             if isinstance(message, Leave):
                 return
+    except HangUpError:
+        leave_orphaned()
     except BaseException as error:  # noqa: BLE001 - raised by whoever takes it
         jobs.put((error, None))
+
+
+def _read(dataset: PreparedDataset, sample: int) -> PreparedSample | DataError:
+    """A sample's row, or what is wrong with it."""
+    try:
+        return dataset[sample]
+    except DataError as error:
+        return error
 
 
 class _Worker:
@@ -95,6 +108,7 @@ class _Worker:
         self._task = task
         self._target = target
         self._arena = arena
+        self._outbox = Outbox(wire, target.device)
 
     def serve(self, jobs: queue.Queue[Any]) -> None:
         """Do one job after the other."""
@@ -109,55 +123,69 @@ class _Worker:
             if isinstance(message, Evaluate):
                 self._wire.send(self._evaluate(message))
             else:
-                self._wire.send(self._run(message, rows, waited))
+                self._run(message, rows, waited)
 
-    def _run(self, batch: RunBatch, rows: list[PreparedSample], waited: float) -> Arrived:
+    def _run(self, batch: RunBatch, rows: list[PreparedSample | DataError], waited: float) -> None:
         """Run a batch; samples that are bad are told, and the others written."""
-        began = time.perf_counter()
+        self._outbox.begin()
         bad: dict[int, str] = {}
+        good: dict[int, PreparedSample] = {}
+        for sample, row in zip(batch.sample_ids, rows, strict=True):
+            if isinstance(row, DataError):
+                bad[sample] = f"sample {sample}: {row}"
+            else:
+                good[sample] = row
         wanted = {part.sample_id: part for part in batch.parts}
-        for sample in self._samples(batch, rows, bad):
-            part = wanted.get(sample.sample_id)
-            if part is None:
-                continue
-            try:
-                self._arena.write(part, sample.features)
-            except DataError as error:
-                bad[part.sample_id] = str(error)
-        if self._target.device.type == "cuda":
-            torch.cuda.synchronize()  # the copies must be there before anyone is told
-        lengths = [len(row["input_ids"]) for row in rows]
-        return Arrived(
+        samples = [one for one in self._samples(good, bad) if one.sample_id in wanted]
+        with self._outbox.copying():
+            for one in samples:
+                try:
+                    self._arena.write(wanted[one.sample_id], one.features)
+                except DataError as error:
+                    bad[one.sample_id] = str(error)
+        lengths = [len(row["input_ids"]) for row in good.values()]
+        message = Arrived(
             batch.epoch,
             batch.arrival,
             {sample: why for sample, why in bad.items() if sample in wanted},
             real_tokens=sum(lengths),
-            padded_tokens=len(lengths) * max(lengths),
-            busy_seconds=time.perf_counter() - began,
+            padded_tokens=len(lengths) * max(lengths, default=0),
+            busy_seconds=0.0,
             wait_seconds=waited,
         )
+        self._outbox.send(message, [one.features for one in samples])
 
-    def _samples(
-        self, batch: RunBatch, rows: list[PreparedSample], bad: dict[int, str]
-    ) -> list[Sample]:
-        """All samples of a batch together; one by one where that finds a bad one among them."""
+    def _samples(self, rows: dict[int, PreparedSample], bad: dict[int, str]) -> list[Sample]:
+        """All samples of a batch together; where that finds a bad one, those that are good.
+
+        They still run as one batch, if another one: a bad sample is left out of it.
+        """
+        while rows:
+            try:
+                return self._together(rows)
+            except DataError:
+                alone = {sample: self._problem(sample, row) for sample, row in rows.items()}
+                found = {sample: why for sample, why in alone.items() if why is not None}
+                if not found:
+                    raise
+                bad.update(found)
+                rows = {sample: row for sample, row in rows.items() if sample not in found}
+        return []
+
+    def _problem(self, sample: int, row: PreparedSample) -> str | None:
+        """What is wrong with a sample, run alone."""
         try:
-            return self._together(rows, list(batch.sample_ids))
-        except DataError:
-            found = []
-            for row, sample in zip(rows, batch.sample_ids, strict=True):
-                try:
-                    found += self._together([row], [sample])
-                except DataError as error:
-                    bad[sample] = str(error)
-            return found
+            self._together({sample: row})
+        except DataError as error:
+            return str(error)
+        return None
 
-    def _together(self, rows: list[PreparedSample], sample_ids: list[int]) -> list[Sample]:
+    def _together(self, rows: dict[int, PreparedSample]) -> list[Sample]:
         return samples_of(
             self._target,
-            [row["input_ids"] for row in rows],
-            [row["loss_mask"] for row in rows],
-            sample_ids,
+            [row["input_ids"] for row in rows.values()],
+            [row["loss_mask"] for row in rows.values()],
+            list(rows),
             self._task.layer_ids,
         )
 
@@ -169,4 +197,4 @@ class _Worker:
         held_out = self._task.data.held_out
         evaluator = HeldOutEvaluator(self._target, learner, held_out, config)
         found = evaluator.decode(compare=request.compare)
-        return Evaluated(request, found, evaluator.measure())
+        return Evaluated(request, found, evaluator.measure().to("cpu"))

@@ -2,6 +2,7 @@
 
 from lengthwise.dflash.target.architecture import Architecture, find_architecture
 from lengthwise.dflash.target.ends import FrozenEnds
+from lengthwise.dflash.target.ends_load import load_ends
 from lengthwise.dflash.target.load import load_target, load_target_config, load_tokenizer
 from lengthwise.dflash.target.model import Target
 from lengthwise.dflash.target.samples import samples_of
@@ -13,6 +14,7 @@ __all__ = [
     "Taps",
     "Target",
     "find_architecture",
+    "load_ends",
     "load_target",
     "load_target_config",
     "load_tokenizer",

@@ -37,8 +37,8 @@ def samples_of(
         layer_ids: the tapped layers.
 
     Returns:
-        One sample a document, in the order given, on the target's device. Features are (T, F)
-        and hold no memory of the padded batch.
+        One sample a document, in the order given. Features are (T, F), on the target's device,
+        and hold no memory of the padded batch; tokens and masks stay on the CPU.
 
     Raises:
         DataError: lists of unequal length, an empty document, an id outside the vocabulary, or
@@ -50,8 +50,8 @@ def samples_of(
             "input_ids, loss_masks and sample_ids must be one each a document, and not empty;"
             f" got {counts[0]}, {counts[1]} and {counts[2]}"
         )
-    rows = [_row(ids).long() for ids in input_ids]
-    masks = [_row(mask).bool() for mask in loss_masks]
+    rows = [_row(ids).long().cpu() for ids in input_ids]
+    masks = [_row(mask).bool().cpu() for mask in loss_masks]
     for ids, mask, sample_id in zip(rows, masks, sample_ids, strict=True):
         _check(target, ids, mask, sample_id)
     # Any id will do under the padding: 0 exists in every vocabulary.
@@ -62,8 +62,8 @@ def samples_of(
     return [
         Sample(
             sample_id=int(sample_id),
-            input_ids=ids.to(features.device),
-            loss_mask=mask.to(features.device),
+            input_ids=ids,
+            loss_mask=mask,
             features=features[row, : len(ids)].clone(),
         )
         for row, (sample_id, ids, mask) in enumerate(zip(sample_ids, rows, masks, strict=True))

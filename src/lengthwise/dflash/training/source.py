@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from lengthwise.dflash.batch import Sample
 from lengthwise.dflash.target.samples import samples_of
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from lengthwise.core.limits import Int64Array
+    from lengthwise.dflash.batch import Sample
     from lengthwise.dflash.dataset import PreparedDataset
     from lengthwise.dflash.target.model import Target
     from lengthwise.dflash.training.plan import Epoch
@@ -38,7 +39,7 @@ class TargetRunner:
         target: the frozen model.
         dataset: the prepared samples.
         layer_ids: the taps.
-        home: where samples wait; None for the target's own device.
+        home: where features wait; None for the target's own device.
     """
 
     def __init__(
@@ -68,12 +69,7 @@ class TargetRunner:
 
 
 def _moved(sample: Sample, device: torch.device) -> Sample:
-    return Sample(
-        sample.sample_id,
-        sample.input_ids.to(device),
-        sample.loss_mask.to(device),
-        sample.features.to(device),
-    )
+    return replace(sample, features=sample.features.to(device))
 
 
 class LocalSource:

@@ -1,0 +1,64 @@
+"""What ended a run, where one process's end makes others fail too."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lengthwise.pipeline.children import messages
+from lengthwise.pipeline.messages import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lengthwise.pipeline.children import Child
+
+TRACE_LINES = 12
+LISTEN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Cause:
+    """Something that went wrong; of several the smallest is to blame.
+
+    Attributes:
+        raised: False for a process that just ended, which comes before any error: what others
+            raise then is that they lost it.
+        moment: when, as far as it is known.
+        text: for the user.
+    """
+
+    raised: bool
+    moment: float
+    text: str
+
+
+def cause_of(child: Child, message: Failed | None) -> Cause:
+    """What a child's error, or its end without one, means."""
+    if message is None:
+        return Cause(False, 0.0, f"{child.name} {child.ending()}")
+    trace = "\n".join(message.trace.strip().splitlines()[-TRACE_LINES:])
+    text = f"{child.name} failed: {message.error}"
+    return Cause(True, message.moment, f"{text}\n{trace}" if trace else text)
+
+
+def find_cause(first: Cause, children: Iterable[Child]) -> str:
+    """Listen a little to what else happens, then say what was the cause.
+
+    Ranks that compute together fail together: the others' errors may be heard before the end of
+    the one that was killed.
+    """
+    causes, spoken = [first], set()
+    left = [child for child in children if not child.gone]
+    until = time.monotonic() + LISTEN_SECONDS
+    while left and (seconds := until - time.monotonic()) > 0:
+        for child, message in messages(left, seconds):
+            if isinstance(message, Failed):
+                spoken.add(child)
+                causes.append(cause_of(child, message))
+            elif message is None and child not in spoken:
+                causes.append(cause_of(child, None))
+        left = [child for child in left if not child.gone]
+    lost = [cause.text for cause in sorted(causes) if not cause.raised]
+    return "; ".join(lost) if lost else min(causes).text
