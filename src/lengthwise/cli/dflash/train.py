@@ -15,9 +15,12 @@ from lengthwise.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from lengthwise.cli.dflash.train_view import TrainView
+    from lengthwise.dflash.config import DrafterConfig
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
+    from lengthwise.dflash.training.data import TrainingData
     from lengthwise.dflash.training.loop import Outcome, TrainingLoop
+    from lengthwise.dflash.training.plan import TrainingPlan
     from lengthwise.dflash.training.setup import Setup
 
 FIGURES = ("loss", "accuracy", "streak", "tokens_per_second")
@@ -74,7 +77,10 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a drafter on one device, from a config file.
+    """Train a drafter, from a config file.
+
+    Target and drafter share one device, or pipeline.target_devices and pipeline.drafter_devices
+    name several of each, which work at the same time.
 
     The target runs batches formed by length; their samples wait in a pool, from which optimiser
     steps draw at random. OUTPUT_DIR gets checkpoints, metrics.jsonl and, at the end, the drafter
@@ -117,12 +123,16 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
             f"go on from them, or choose another output_dir"
         )
     checkpoint = store.latest() if resume else None
+    if config.pipeline.target_devices:
+        from lengthwise.cli.dflash.train_pipeline import train_pipeline
+
+        return train_pipeline(config, checkpoint, quiet=quiet)
     if not quiet:
         print_note("loading target and data")
     setup = set_up(config)
     if not quiet:
         show_facts(_facts(setup))
-    log = RunLog(config)
+    log = RunLog(config, setup.data.length_boundaries())
     view = TrainView(setup.plan.num_steps, log, quiet=quiet)
     try:
         loop = assemble(setup, store, view)
@@ -132,7 +142,8 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
             outcome = loop.run()
     finally:
         log.close()
-    return _summary(setup, outcome, view)
+    sizes = setup.drafter.config
+    return summary_of(config, setup.data, setup.plan, sizes, _num_weights(setup), outcome, view)
 
 
 def _resume(loop: TrainingLoop, checkpoint: Checkpoint, total: int, *, quiet: bool) -> None:
@@ -153,7 +164,7 @@ def _facts(setup: Setup) -> list[tuple[str, str]]:
     target = f"{setup.target.num_layers} layers, {dtype}, on {setup.device}; taps {taps}"
     drafter = f"{sizes.num_hidden_layers} layers, {_num_weights(setup):,} weights"
     samples = f"{data.sample_ids.size:,} samples, {data.num_tokens:,} tokens"
-    batches = f"{num_arrivals:,} an epoch, {percent(_efficiency(setup))} of their tokens are real"
+    batches = f"{num_arrivals:,} an epoch, {percent(efficiency_of(plan))} of their tokens are real"
     anchors = f"{config.step.anchors_per_step:,} anchors each"
     return [
         ("target", f"{config.target.model}: {target}"),
@@ -170,27 +181,36 @@ def _num_weights(setup: Setup) -> int:
     return sum(weight.numel() for weight in setup.drafter.parameters())
 
 
-def _efficiency(setup: Setup) -> float:
+def efficiency_of(plan: TrainingPlan) -> float:
     """Of the target's batches in the first epoch."""
-    return setup.data.num_tokens / int(setup.plan.epoch(0).mix.arrivals.padded_tokens.sum())
+    return plan.data.num_tokens / int(plan.epoch(0).mix.arrivals.padded_tokens.sum())
 
 
-def _summary(setup: Setup, outcome: Outcome, view: TrainView) -> dict[str, Any]:
+def summary_of(
+    config: TrainConfig,
+    data: TrainingData,
+    plan: TrainingPlan,
+    sizes: DrafterConfig,
+    num_weights: int,
+    outcome: Outcome,
+    view: TrainView,
+) -> dict[str, Any]:
     """What --json prints; a figure that nothing was measured for in this process is null."""
+    drafter = None if outcome.interrupted else str(Path(config.output_dir) / "drafter")
     return {
         "num_steps": outcome.position.num_steps,
-        "total_steps": setup.plan.num_steps,
+        "total_steps": plan.num_steps,
         "interrupted": outcome.interrupted,
-        "output_dir": setup.config.output_dir,
+        "output_dir": config.output_dir,
         "checkpoint": None if outcome.checkpoint is None else str(outcome.checkpoint),
-        "drafter": None if outcome.interrupted else str(setup.drafter_dir),
-        "num_samples": int(setup.data.sample_ids.size),
-        "num_tokens": setup.data.num_tokens,
-        "num_held_out": int(setup.data.held_out.sample_ids.size),
-        "left_out": setup.data.left_out,
-        "num_parameters": _num_weights(setup),
-        "target_layer_ids": list(setup.drafter.config.target_layer_ids),
-        "efficiency": _efficiency(setup),
+        "drafter": drafter,
+        "num_samples": int(data.sample_ids.size),
+        "num_tokens": data.num_tokens,
+        "num_held_out": int(data.held_out.sample_ids.size),
+        "left_out": data.left_out,
+        "num_parameters": num_weights,
+        "target_layer_ids": list(sizes.target_layer_ids),
+        "efficiency": efficiency_of(plan),
         "seconds": view.seconds,
         "num_skipped": view.num_skipped,
         **{name: view.log.last.get(name) for name in FIGURES},
