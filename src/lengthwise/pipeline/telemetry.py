@@ -106,6 +106,7 @@ class Telemetry:
         self._smooth = [0.0, 0.0]
         self._flow: Flow | None = None
         self._due = 0.0
+        self._recorded: float | None = None
 
     def stepped(self, facts: StepFacts) -> None:
         """An optimiser step was made."""
@@ -170,9 +171,15 @@ class Telemetry:
         """Whether it is time for a record; True at most once for a time."""
         if self._flow is None or self._flow.seconds < self._due:
             return False
+        self._recorded = self._flow.seconds
         pause = min(max(self._flow.seconds / 60, LEAST_SECONDS), MOST_SECONDS)
         self._due = self._flow.seconds + pause
         return True
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was heard since the last time that was due."""
+        return self._flow is not None and self._flow.seconds != self._recorded
 
     def record(self) -> Record:
         """Everything in plain numbers, under ``flow_``; unknown values are None."""

@@ -59,8 +59,14 @@ class Window:
         return first.learnt_tokens > 0 and last.seconds - first.seconds >= self._seconds / 3
 
     def add(self, moment: Moment) -> None:
-        """Take in the newest; the window begins at the last moment that is old enough."""
+        """Take in the newest; the window begins at the last moment that is old enough.
+
+        It begins anew when the first step has been learnt from: how things went while models were
+        loaded and the pool was filled says nothing about what follows.
+        """
         moments = self._moments
+        if moments and moment.learnt_tokens and not moments[0].learnt_tokens:
+            moments.clear()
         moments.append(moment)
         while len(moments) > 2 and moment.seconds - moments[1].seconds >= self._seconds:
             moments.popleft()

@@ -60,7 +60,7 @@ class PipelineView(TrainView):
 
     def __exit__(self, *exception: object) -> None:
         """Write the last record; leave the table where it is."""
-        if self._flow is not None:
+        if self._telemetry.has_news:
             self._write()
         if self._live is not None:
             self._live.update(self._table())
@@ -141,7 +141,9 @@ def plain_lines(
 ) -> Iterator[str]:
     """The same in two lines, and a third one that names the bottleneck."""
     figures = [f"{name} {text}" for name, text in _figures(last, telemetry, flow) if text != "-"]
-    yield f"{', '.join(_progress(done, total, telemetry))}: {', '.join(figures)}"
+    yield ": ".join(
+        filter(None, (", ".join(_progress(done, total, telemetry)), ", ".join(figures)))
+    )
     shares = [
         f"{name} {words}"
         for name, _, words in _rows(done, total, telemetry, flow)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -127,7 +129,8 @@ class TrackioWriter:
         self._trackio = _optional("trackio", "trackio")
         self._own = project is not None
         if project is not None:
-            self._trackio.init(project=project, **options)
+            with redirect_stdout(sys.stderr):  # it greets; a command's output is its own
+                self._trackio.init(project=project, **options)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Log each number."""
@@ -137,7 +140,8 @@ class TrackioWriter:
     def close(self) -> None:
         """Finish the run if it is ours."""
         if self._own:
-            self._trackio.finish()
+            with redirect_stdout(sys.stderr):
+                self._trackio.finish()
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
