@@ -1,7 +1,7 @@
 """All benchmarks in one command: ``make bench``, or ``python benchmarks/run.py [NAME ...]``.
 
 Results go to ``benchmarks/results/NAME.json`` with the machine and versions they were measured on;
-the README's table and two pages of the docs are made from them. Machines differ and are noisy:
+the README's table and pages of the docs are made from them. Machines differ and are noisy:
 read ratios, not seconds. ``--quick`` runs small sizes and writes nothing.
 """
 
@@ -20,6 +20,7 @@ import optimiser
 import ordering
 import performance_page
 import planning
+import remix
 import sampling
 import scanning
 import streaming
@@ -39,6 +40,7 @@ PARTS = {
     "sampling": sampling.measure,
     "streaming": streaming.measure,
     "training": training.measure,
+    "remix": remix.measure,
     "dflash_step": dflash_step.measure,
     "import_time": import_time.measure,
 }
@@ -68,6 +70,8 @@ def main():
                 fill_readme(frontier.table(found))
             if name == "training":
                 training_page.fill_page(found, about)
+            if name == "remix":
+                remix.fill_page(found)
     if not options.quick:
         performance_page.main()
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
+import torch
+import transformers
 import yaml
 from pydantic import BaseModel
 
+from lengthwise.dflash.drafter import Drafter
 from lengthwise.dflash.loss import LossConfig
 from lengthwise.dflash.optimizer import OptimizerConfig
 from lengthwise.dflash.schedule import ScheduleConfig
 from lengthwise.dflash.training.config import TrainConfig, parse_train_config, read_train_config
 from lengthwise.dflash.training.describe import describe, describe_defaults
+from lengthwise.dflash.training.setup import drafter_config
 from lengthwise.errors import ConfigError
 
 
@@ -422,3 +427,31 @@ def test_the_targets_batches_are_what_the_planner_takes(strategy, more, expected
     assert (batching.strategy, batching.window_size, batching.order) == expected
     assert batching.accumulation_steps == config.remix.mixed_batches
     assert (batching.limits.max_tokens, batching.seed) == (16_384, 3)
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_example_configs_are_right(path):
+    assert read_train_config(path)
+
+
+def test_the_example_for_qwen3_8b_says_what_its_drafter_will_be():
+    """Sizes from Qwen3-8B's published config; the counts in the comments are of that drafter."""
+    config = read_train_config(EXAMPLES / "dflash_qwen3_8b.yaml")
+    target = transformers.Qwen3Config(
+        hidden_size=4096, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8,
+        head_dim=128, intermediate_size=12_288, vocab_size=151_936,
+    )  # fmt: skip
+    sizes = drafter_config(config, target)
+    assert sizes.target_layer_ids == (1, 9, 17, 25, 33)
+    with torch.device("meta"):
+        num_weights = sum(weight.numel() for weight in Drafter(sizes).parameters())
+    assert round(num_weights / 1e9, 2) == 1.05
+    waiting = config.remix.pool_batches * config.batching.max_tokens * sizes.feature_size * 2
+    assert waiting == 20 * 2**30
+    target_cost = 2 * 8.2e9 * 2000
+    drafter_cost = 512 * 16 * (6 * num_weights + 4 * 4096 * 151_936)
+    assert (round(target_cost / 1e14, 2), round(drafter_cost / 1e14, 2)) == (0.33, 0.72)
+    assert target_cost / drafter_cost == pytest.approx(3 / 5, rel=0.35)

@@ -1,0 +1,148 @@
+"""How mixed a drafter's steps are, by the width of the pool that they draw from.
+
+The target's batches are formed by length; behind it samples wait in a pool, from which optimiser
+steps draw at random. On the run's distribution: what padding costs before the pool, how
+representative a step is behind it, and what waits.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from workloads import PUBLISHED, RUN_LIMITS, run_lengths
+
+import lengthwise as lw
+from lengthwise.core.diversity import design_effect
+from lengthwise.core.remix import remix
+
+RESULT = Path(__file__).parent / "results" / "remix.json"
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "dflash.md"
+MAX_ANCHORS = 512
+STEP_ANCHORS = 32_768
+"""Of the steps in the first table: those of 64 long samples."""
+POOLS = (2, 4, 8, 16, 24, 32)
+STEPS = (8_192, 32_768, 131_072)
+MIXED = (1, 2, 4, 8, 16, 32)
+EPOCHS = 3
+
+
+def measure(quick):
+    """Both tables, as plain values; every figure is the mean of some epochs."""
+    lengths = run_lengths(60_000 if quick else None)
+    # Half of a sample is answer, and each of its tokens may begin a block.
+    costs = np.minimum(lengths // 2, MAX_ANCHORS)
+    cost_mean = float(costs.mean())
+    batches = {mixed: by_length(lengths, mixed) for mixed in MIXED}
+    first = batches[8][0]
+
+    def row(pool_batches, mixed=8, step_anchors=STEP_ANCHORS):
+        found = [
+            remix(
+                plan, lengths, costs,
+                pool_tokens=pool_batches * RUN_LIMITS.max_tokens, step_cost=step_anchors,
+                epoch=epoch,
+            )
+            for epoch, plan in enumerate(batches[mixed])
+        ]  # fmt: skip
+        effect = float(np.mean([design_effect(plan.steps, lengths, 1) for plan in found]))
+        print(f"pool {pool_batches}, mixed {mixed}, {step_anchors:,} anchors a step: {effect:.3f}")
+        return {
+            "pool_batches": pool_batches,
+            "mixed_batches": mixed,
+            "step_anchors": step_anchors,
+            "design_effect": effect,
+            "num_steps": found[0].num_steps,
+        }
+
+    return {
+        "num_samples": int(lengths.size),
+        "efficiency": float(first.tokens.sum() / first.padded_tokens.sum()),
+        "random_efficiency": efficiency(lengths, strategy="random"),
+        "samples_per_step": STEP_ANCHORS / cost_mean,
+        "bucketed": bucketed(lengths, STEP_ANCHORS / cost_mean),
+        "pools": [row(pool, step_anchors=step) for step in STEPS for pool in POOLS],
+        "mixed": [row(pool, mixed) for pool in (8, 16, 32) for mixed in MIXED],
+    }
+
+
+def by_length(lengths, mixed):
+    """The target's batches of some epochs, as `lengthwise dflash train` forms them."""
+    config = lw.BatchingConfig(
+        limits=RUN_LIMITS, strategy="windowed", window_size=8192,
+        order="balanced", accumulation_steps=mixed, balance="none",
+    )  # fmt: skip
+    planner = lw.Planner(lengths, config)
+    return [planner.plan(epoch).batches for epoch in range(EPOCHS)]
+
+
+def efficiency(lengths, **choices):
+    """Real over padded tokens of one epoch."""
+    stats = lw.build_plan(lengths, lw.BatchingConfig(limits=RUN_LIMITS, **choices)).stats
+    return stats.efficiency
+
+
+def bucketed(lengths, samples_per_step):
+    """The original run's batches, shuffled: steps of about as many samples, no pool."""
+    config = lw.BatchingConfig(
+        limits=RUN_LIMITS, strategy="bucketed", boundaries=PUBLISHED, order="shuffled"
+    )
+    batches = lw.build_plan(lengths, config).batches
+    group = max(1, round(samples_per_step / (lengths.size / len(batches))))
+    return {
+        "efficiency": float(batches.tokens.sum() / batches.padded_tokens.sum()),
+        "batches_per_step": group,
+        "design_effect": design_effect(batches, lengths, group),
+    }
+
+
+def parts(found):
+    """The generated parts of the page, by their marks."""
+    table = {
+        (row["step_anchors"], row["pool_batches"]): row["design_effect"] for row in found["pools"]
+    }
+    rows = [
+        (f"pool of {pool} batches", *(f"{table[step, pool]:.2f}" for step in STEPS))
+        for pool in POOLS
+    ]
+    columns = ("samples of a step come from", *(f"{step:,} anchors a step" for step in STEPS))
+    old = found["bucketed"]
+    mixed = {
+        (row["pool_batches"], row["mixed_batches"]): row["design_effect"] for row in found["mixed"]
+    }
+    pools = sorted({pool for pool, _ in mixed})
+    return {
+        "remix": (
+            f"Windows of 8192 give the target's batches an efficiency of "
+            f"{100 * found['efficiency']:.1f} %, random batches "
+            f"{100 * found['random_efficiency']:.1f} %, the original run's six buckets "
+            f"{100 * old['efficiency']:.1f} %. Steps made of the latter, shuffled, "
+            f"{old['batches_per_step']} batches each, have a design effect of "
+            f"{old['design_effect']:.0f}. Behind a pool:\n\n" + _table(columns, rows)
+        ),
+        "mixed": _table(
+            ("`mixed_batches`", *(f"pool of {pool}" for pool in pools)),
+            [(m, *(f"{mixed[pool, m]:.2f}" for pool in pools)) for m in MIXED],
+        ),
+    }
+
+
+def _table(columns, rows):
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def fill_page(found):
+    """Put each part between its marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, part in parts(found).items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        head, rest = text.split(begin)
+        _, tail = rest.split(end)
+        text = f"{head}{begin}\n{part}\n{end}{tail}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
