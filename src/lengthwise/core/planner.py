@@ -102,12 +102,6 @@ class Planner:
         Planner._deal_to(other, require_int("num_replicas", num_replicas, least=1, most=2**31))
         return other
 
-    def with_threads(self, num_threads: int) -> Planner:
-        """A planner of the same data that plans on another number of threads; shares the set-up."""
-        other = copy(self)
-        other.num_threads = require_int("num_threads", num_threads, least=1, most=4096)
-        return other
-
     def evened(self, num_epochs: int) -> Planner:
         """A planner whose first ``num_epochs`` epochs all have the same number of batches.
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 class PlanAhead:
     """Keeps one epoch's plan, and at most one more that a background thread works out.
 
-    A plan is a value of its epoch, so it does not matter who works it out, on how many threads:
-    one fewer than the planner's, so that the loop keeps a processor. The thread ends with its plan;
-    none is left behind. Pickles and forked processes do without it and plan when asked.
+    A plan is a value of its epoch, so it does not matter who works it out. The thread ends with its
+    plan; none is left behind. Pickles and forked processes do without it and plan when asked.
 
     Args:
         planner: makes the plans.
@@ -48,8 +47,7 @@ class PlanAhead:
         """Begin to work out ``epoch`` in the background, unless that has been done."""
         if self.enabled and (self._task is None or self._task.epoch != epoch):
             self.join()
-            planner = self.planner
-            self._task = _Task(planner.with_threads(max(1, planner.num_threads - 1)), epoch)
+            self._task = _Task(self.planner, epoch)
 
     def join(self) -> None:
         """Wait until no thread is at work; what it found is kept."""

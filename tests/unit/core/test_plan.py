@@ -190,12 +190,3 @@ def test_planning_takes_little_memory():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 * lengths.size + 200 * len(plan) + 100_000
-
-
-def test_a_planner_of_other_threads_shares_its_set_up_and_plans_the_same():
-    for config in (CONFIG, FIXED):
-        planner = Planner(LENGTHS, config, num_replicas=2, num_threads=3)
-        other = planner.with_threads(1)
-        assert (planner.num_threads, other.num_threads) == (3, 1)
-        assert other.prepared is planner.prepared
-        assert [b.tolist() for b in other.plan(4)] == [b.tolist() for b in planner.plan(4)]

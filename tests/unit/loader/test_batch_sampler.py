@@ -337,16 +337,6 @@ def test_each_epoch_is_planned_once_and_only_the_next_one_ahead(monkeypatch):
         assert [epoch for _, epoch in calls] == list(range(3 + plan_ahead))
 
 
-@pytest.mark.parametrize(("num_threads", "ahead"), [(1, 1), (2, 1), (8, 7)])
-def test_planning_ahead_leaves_the_loop_a_processor(monkeypatch, num_threads, ahead):
-    planner = Planner(LENGTHS, small_config(), num_threads=num_threads)
-    with counted(monkeypatch, Planner, "plan") as calls:
-        list(BucketBatchSampler.from_planner(planner))
-        for thread in planning_threads():
-            thread.join()
-    assert [(made.num_threads, epoch) for made, epoch in calls] == [(num_threads, 0), (ahead, 1)]
-
-
 def test_no_thread_is_left_when_an_epoch_has_ended_or_a_loader_may_fork():
     sampler = make(heavy_tail(3000), plan_ahead=True)
     for epoch in range(3):
