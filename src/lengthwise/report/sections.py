@@ -12,7 +12,7 @@ from lengthwise.report.words import count, measure, renewal, share, significant
 
 if TYPE_CHECKING:
     from lengthwise.core.histogram import LengthHistogram
-    from lengthwise.report.data import ReportData
+    from lengthwise.report.data import Provenance, ReportData
     from lengthwise.report.theme import Spec
 
 
@@ -184,7 +184,11 @@ def _histogram(data: ReportData, histogram: LengthHistogram) -> Plot:
 
 def origin(data: ReportData, versions: str) -> tuple[tuple[str, str], ...]:
     """Name and value of everything needed to make the report again."""
-    made = data.provenance
+    return provenance_rows(data.provenance, versions)
+
+
+def provenance_rows(made: Provenance, versions: str) -> tuple[tuple[str, str], ...]:
+    """The same of any report; what is unknown is left out."""
     version = f"lengthwise {made.version}" if made.version else ""
     entries = (
         ("source", made.source),
