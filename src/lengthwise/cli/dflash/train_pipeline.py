@@ -9,7 +9,6 @@ from lengthwise.cli.output import print_note
 from lengthwise.core.wording import memory, percent
 
 if TYPE_CHECKING:
-    from lengthwise.dflash.config import DrafterConfig
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.pipeline.run import PipelineSetup
@@ -31,11 +30,12 @@ def train_pipeline(
     from lengthwise.cli.dflash.pipeline_view import PipelineView
     from lengthwise.cli.dflash.train_view import show_facts
     from lengthwise.dflash.training.log import RunLog
+    from lengthwise.dflash.training.setup import count_weights
     from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
     from lengthwise.pipeline.telemetry import RunFacts, Telemetry
 
     setup = set_up_pipeline(config)
-    total, num_weights = setup.plan.num_steps, _num_weights(setup.drafter)
+    total, num_weights = setup.plan.num_steps, count_weights(setup.drafter)
     num_done = 0 if checkpoint is None else checkpoint.num_steps
     if not quiet:
         show_facts(_facts(setup, num_weights))
@@ -71,13 +71,3 @@ def _facts(setup: PipelineSetup, num_weights: int) -> list[tuple[str, str]]:
         ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch, {anchors}"),
         ("memory", f"{memory(setup.arena.num_bytes)} for samples between targets and drafter"),
     ]
-
-
-def _num_weights(sizes: DrafterConfig) -> int:
-    """Of a drafter that is not made."""
-    import torch
-
-    from lengthwise.dflash.drafter import Drafter
-
-    with torch.device("meta"):
-        return sum(weight.numel() for weight in Drafter(sizes).parameters())

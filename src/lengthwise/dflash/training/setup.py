@@ -198,6 +198,12 @@ def make_drafter(
     return Drafter(drafter_config(config, target_config, num_embeddings), seed=config.seed)
 
 
+def count_weights(sizes: DrafterConfig) -> int:
+    """Weights of a drafter, without making it."""
+    with torch.device("meta"):
+        return sum(weight.numel() for weight in Drafter(sizes).parameters())
+
+
 def drafter_config(
     config: TrainConfig, target_config: PretrainedConfig, num_embeddings: int | None = None
 ) -> DrafterConfig:
