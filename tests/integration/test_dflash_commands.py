@@ -1,4 +1,8 @@
-"""From prompts to an exported drafter through the real commands, in processes of their own."""
+"""From prompts to an exported drafter through the real commands.
+
+Preparing and training run in processes of their own, as signals and streams need; what follows
+runs in this one, which has its libraries loaded already.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import sys
 import pytest
 import torch
 import yaml
+from typer.testing import CliRunner
 
+from lengthwise.cli.app import app
 from lengthwise.dflash.formats.load import load_native
 from lengthwise.dflash.training.checkpoint import read_checkpoint
 from support.dflash_chat import char_tokenizer
@@ -85,6 +91,19 @@ def lengthwise(folder, *arguments, code=0):
     return out, err
 
 
+@pytest.fixture
+def here(place, monkeypatch):
+    """Runs a command in this process, in the same directory; its JSON object."""
+    monkeypatch.chdir(place)
+
+    def run(*arguments):
+        done = CliRunner().invoke(app, ["dflash", *map(str, arguments), "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    return run
+
+
 @pytest.fixture(scope="module")
 def prepared(place):
     """What `prepare` said."""
@@ -112,7 +131,7 @@ def test_what_was_prepared_has_lengths_that_scan_reads(place, prepared):
 
 
 @pytest.mark.slow
-def test_a_run_trains_a_drafter_that_decodes_without_a_changed_token(place, trained):
+def test_a_run_trains_a_drafter_that_decodes_without_a_changed_token(place, here, trained):
     summary, err = trained
     assert summary["num_steps"] == summary["total_steps"] >= 8
     assert (summary["num_samples"], summary["num_held_out"]) == (36, 4)
@@ -124,36 +143,27 @@ def test_a_run_trains_a_drafter_that_decodes_without_a_changed_token(place, trai
         assert words in err
 
     asked = ("--target", "target", "--drafter", summary["drafter"], "--max-new-tokens", 12)
-    out, _ = lengthwise(place, "dflash", "generate", *asked, "--prompt", "ask 99", "--json")
-    drafted = json.loads(out)["generations"][0]
+    (drafted,) = here("generate", *asked, "--prompt", "ask 99")["generations"]
     assert drafted["num_tokens"] > 0
-    results = ("--prompts", "held_out.jsonl", "--output", "results.json", "--json")
-    out, _ = lengthwise(place, "dflash", "evaluate", *asked, *results)
-    found = json.loads(out)
+    found = here("evaluate", *asked, "--prompts", "held_out.jsonl", "--output", "results.json")
     assert found == json.loads((place / "results.json").read_text())
     assert found["num_mismatches"] == 0
-    assert {name: task["num_prompts"] for name, task in found["tasks"].items()} == {
-        "t0": 2,
-        "t1": 2,
-    }
+    counts = {name: task["num_prompts"] for name, task in found["tasks"].items()}
+    assert counts == {"t0": 2, "t1": 2}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["native", "speculators"])
-def test_a_checkpoint_is_exported_and_the_export_drafts_as_it(form, place, trained):
+def test_a_checkpoint_is_exported_and_the_export_drafts_as_it(form, here, trained):
     summary, _ = trained
-    out, _ = lengthwise(
-        place, "dflash", "export", summary["checkpoint"], "-o", form, "--format", form,
-        "--target", "target", "--dtype", "float32", "--json",
+    about = here(
+        "export", summary["checkpoint"], "-o", form, "--format", form, "--target", "target",
+        "--dtype", "float32",
     )  # fmt: skip
-    about = json.loads(out)
     assert about["format"] == form
     assert about["checks"]
-    decode = ("dflash", "evaluate", "--target", "target", "--prompts", "held_out.jsonl", "-n", 12)
-    found = [
-        json.loads(lengthwise(place, *decode, "--drafter", drafter, "--json")[0])
-        for drafter in (summary["drafter"], form)
-    ]
+    decode = ("evaluate", "--target", "target", "--prompts", "held_out.jsonl", "-n", 12)
+    found = [here(*decode, "--drafter", drafter) for drafter in (summary["drafter"], form)]
     assert found[0]["histogram"] == found[1]["histogram"]
     assert [one["num_mismatches"] for one in found] == [0, 0]
 
@@ -197,13 +207,12 @@ def losses(output):
 
 
 @pytest.mark.slow
-def test_a_drafter_goes_on_learning_from_an_export(place, trained):
+def test_a_drafter_goes_on_learning_from_an_export(place, here, trained):
     # The config's own architecture fields must go; the drafter brings them.
     summary, _ = trained
     config = {**CONFIG, "drafter": {"init_from": summary["drafter"]}, "output_dir": "more"}
     (place / "more.yaml").write_text(yaml.safe_dump({**config, "epochs": 1}))
-    out, _ = lengthwise(place, "dflash", "train", "more.yaml", "--json", "--quiet")
-    more = json.loads(out)
+    more = here("train", "more.yaml", "--quiet")
     assert more["num_parameters"] == summary["num_parameters"]
     first = read_records(place / "more")[0]["loss"]
     assert first < read_records(place / "run")[0]["loss"]
