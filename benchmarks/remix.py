@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 from workloads import PUBLISHED, RUN_LIMITS, run_lengths
@@ -112,15 +113,16 @@ def parts(found):
         (row["pool_batches"], row["mixed_batches"]): row["design_effect"] for row in found["mixed"]
     }
     pools = sorted({pool for pool, _ in mixed})
+    text = (
+        f"Windows of 8192 give the target's batches an efficiency of "
+        f"{100 * found['efficiency']:.1f} %, random batches "
+        f"{100 * found['random_efficiency']:.1f} %, the original run's six buckets "
+        f"{100 * old['efficiency']:.1f} %. Steps made of the latter, shuffled, "
+        f"{old['batches_per_step']} batches each, have a design effect of "
+        f"{old['design_effect']:.0f}. Behind a pool:"
+    )
     return {
-        "remix": (
-            f"Windows of 8192 give the target's batches an efficiency of "
-            f"{100 * found['efficiency']:.1f} %, random batches "
-            f"{100 * found['random_efficiency']:.1f} %, the original run's six buckets "
-            f"{100 * old['efficiency']:.1f} %. Steps made of the latter, shuffled, "
-            f"{old['batches_per_step']} batches each, have a design effect of "
-            f"{old['design_effect']:.0f}. Behind a pool:\n\n" + _table(columns, rows)
-        ),
+        "remix": "\n".join(wrap(text, 100)) + "\n\n" + _table(columns, rows),
         "mixed": _table(
             ("`mixed_batches`", *(f"pool of {pool}" for pool in pools)),
             [(m, *(f"{mixed[pool, m]:.2f}" for pool in pools)) for m in MIXED],

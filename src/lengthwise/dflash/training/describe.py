@@ -28,6 +28,19 @@ def describe(config: TrainConfig) -> str:
     return "\n".join(_section(TrainConfig, config, "")) + "\n"
 
 
+def field_rows(kind: type[BaseModel] = TrainConfig, prefix: str = "") -> list[tuple[str, str, str]]:
+    """Every field as a row: its name, its default ("" where it must be given), what it means."""
+    rows = []
+    for name, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            rows += field_rows(inner, f"{prefix}{name}.")
+        else:
+            default = "" if field.is_required() else _plain(field.get_default())
+            rows.append((f"{prefix}{name}", default, _meaning(field)))
+    return rows
+
+
 def _section(kind: type[BaseModel], values: BaseModel | None, indent: str) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         inner = field.annotation
