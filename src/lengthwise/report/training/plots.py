@@ -179,7 +179,8 @@ def _gradient(run: TrainingRun) -> Plot | None:
     skipped = sum(bool(row.get("skipped")) for row in run.steps)
     about = "Before clipping."
     if skipped:
-        about += f" {skipped:,} steps were skipped: their loss or gradient was not finite."
+        steps = "step was" if skipped == 1 else "steps were"
+        about += f" {skipped:,} {steps} skipped: loss or gradient was not finite."
     axes = Axes(STEPS, "gradient norm", "~g", is_log=is_log, from_zero=not is_log)
     return Plot("gradient", "Gradient norm", about, lines(curves, axes))
 
