@@ -19,6 +19,8 @@ ORDER = (
     "compare",
     "loader",
     "integrations",
+    "dflash",
+    "pipeline",
     "report",
     "cli",
 )
@@ -28,7 +30,7 @@ COLUMN = 28
 OTHERS = {
     "tests/": "a folder a kind: unit, property, integration; the oracles are in support",
     "benchmarks/": "where the figures come from; `make bench` runs them",
-    "data/": "the length histogram of the DFlash run (synthetic)",
+    "data/": "the length histogram of the DFlash run (synthetic), and a tiny target model",
     "docs/": "architecture, decisions, methods, where to begin reading",
     "Makefile": "the commands; `make help` lists them",
     "constraints.txt": "exact versions of the development environment",

@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import dflash_page as page
 import pytest
 import remix
+
+import dflash_page as page
 
 ROOT = Path(__file__).parents[3]
 TEXT = page.PAGE.read_text(encoding="utf-8")
