@@ -41,6 +41,7 @@ EVAL_FIGURES = (
 ConfigFile = Annotated[
     Path | None,
     typer.Argument(
+        metavar="CONFIG",
         help="The config, a YAML file; --print-config without it prints one to start from.",
         show_default=False,
     ),
@@ -51,7 +52,7 @@ Set = Annotated[
         "--set",
         "-s",
         metavar="FIELD=VALUE",
-        help="A field of the config, given anew: --set optimizer.learning_rate=3e-4. Repeatable.",
+        help="A field of the config, given anew: --set step.rows=padded. Repeatable.",
         show_default=False,
     ),
 ]
