@@ -60,7 +60,7 @@ def test_the_commands_of_a_guide_run_as_written(guide, place):
     for language, code in blocks(guide):
         if language == "sh":
             run(["bash", "-euo", "pipefail", "-c", code], place)
-            made = re.findall(r"(?:--output|>) (out/\S+)", code)
+            made = re.findall(r"(?:--output|--html|>) (out/\S+)", code)
             assert [name for name in made if not (place / name).exists()] == []
         elif language == "python":
             assert "tokens per verification" in run([sys.executable, "-c", code], place)
