@@ -32,6 +32,12 @@ def write_samples(path, count, *, seed=0, longest=60, useless=0):
             mask = [False] * (length - 1) + [True]
         ids = [draw.randrange(EOS_TOKEN) for _ in range(length)]
         rows.append({"input_ids": ids, "loss_mask": mask, "seq_len": length})
+    write_rows(path, rows)
+    return rows
+
+
+def write_rows(path, rows):
+    """A Parquet file of prepared samples."""
     table = pa.Table.from_pylist(
         rows,
         schema=pa.schema(
@@ -43,7 +49,6 @@ def write_samples(path, count, *, seed=0, longest=60, useless=0):
         ),
     )
     pq.write_table(table, path, row_group_size=16)
-    return rows
 
 
 def small_config(folder, output, **changes):

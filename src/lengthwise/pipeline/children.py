@@ -16,10 +16,13 @@ from lengthwise.pipeline.wire import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from multiprocessing.context import SpawnProcess
+    from multiprocessing.context import BaseContext
+    from multiprocessing.process import BaseProcess
 
     from lengthwise.pipeline.wire import Wire
 
+CONTEXT: BaseContext = multiprocessing.get_context("spawn")
+"""How processes are made: anew, with nothing of this one's, as CUDA needs it."""
 GRACE_SECONDS = 10.0
 """For a process that has been told to leave; then it is killed."""
 
@@ -39,7 +42,7 @@ class Child:
     """
 
     name: str
-    process: SpawnProcess
+    process: BaseProcess
     line: Line
     number: int
     ready: bool = False
@@ -60,10 +63,11 @@ class Child:
 
 def start(body: Callable[[Wire, Any], None], task: object, name: str, number: int) -> Child:
     """Start a process that runs ``body(wire, task)``."""
-    context = multiprocessing.get_context("spawn")
     ours, theirs = socket.socketpair()
     work = pickle.dumps((body, task))
-    process = context.Process(target=run_child, args=(theirs, work), name=name)
+    process: BaseProcess = CONTEXT.Process(  # type: ignore[attr-defined]
+        target=run_child, args=(theirs, work), name=name
+    )
     process.start()
     theirs.close()
     return Child(name, process, Line(ours), number)

@@ -147,7 +147,7 @@ def test_whatever_happens_when_ranks_get_the_plans_steps(seed, num_workers, num_
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.data())
 def test_a_resumed_run_gets_the_rest_and_reruns_only_what_waited(seed, data):
-    """Steps that are done are not sent; batches are run again exactly if a sample of theirs waited."""
+    """Steps that are done are not sent; batches run again exactly if a sample of theirs waited."""
     plan = Plan(seed)
     num_done = data.draw(st.integers(0, plan.num_steps))
     play = Play(plan, seed, num_done=num_done).to_the_end()

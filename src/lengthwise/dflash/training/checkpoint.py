@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 
 from lengthwise.errors import CheckpointError, CheckpointWriteError, LengthwiseWarning
 
@@ -101,7 +102,8 @@ class CheckpointStore:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             write_drafter(partial / "drafter")
-            torch.save(optimizer_state, partial / "optimizer.pt")
+            with (partial / "optimizer.pt").open("wb") as stream:  # a path would hide the reason
+                torch.save(optimizer_state, stream)
             _write_json(partial / "state.json", {"format": FORMAT, **state})
             _write_json(partial / MANIFEST, _describe_files(partial))
             _sync(partial)
@@ -109,7 +111,7 @@ class CheckpointStore:
                 shutil.rmtree(place)
             partial.rename(place)
             _sync_folder(self.directory)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise CheckpointWriteError(
                 f"{place}: the checkpoint could not be written: {error}. Earlier ones are as they "
@@ -142,7 +144,8 @@ class CheckpointStore:
         return None
 
     def _rotate(self) -> None:
-        for path in self.paths()[self.keep :]:
+        """Remove what is too old, and what processes that were killed have left behind."""
+        for path in [*self.paths()[self.keep :], *self.directory.glob(f"{PARTIAL}*")]:
             shutil.rmtree(path)
 
 

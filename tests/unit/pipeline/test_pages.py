@@ -1,0 +1,115 @@
+"""Pages: an allocator against a plain twin, and the size of the arena by brute force."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lengthwise.core.batches import Batches
+from lengthwise.core.remix import remix
+from lengthwise.errors import ConfigError
+from lengthwise.pipeline.pages import PageAllocator, pages_needed
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6))
+def test_no_page_is_ever_out_twice_and_none_is_lost(num_pages, page_tokens, seed):
+    """The twin counts: ceil(tokens / page_tokens) pages a sample, never more than there are."""
+    draw, out = random.Random(seed), {}
+    pages = PageAllocator(num_pages, page_tokens)
+    most = 0
+    for sample in range(60):
+        if out and draw.random() < 0.5:
+            pages.give_back(out.pop(draw.choice(sorted(out))))
+        else:
+            num_tokens = draw.randint(1, 3 * page_tokens)
+            wanted = (num_tokens + page_tokens - 1) // page_tokens
+            free = num_pages - sum(map(len, out.values()))
+            got = pages.take(num_tokens)
+            assert (got is None) == (wanted > free)
+            if got is not None:
+                assert len(got) == wanted
+                out[sample] = got
+        everything = [page for taken in out.values() for page in taken]
+        assert len(set(everything)) == len(everything)
+        assert set(everything) <= set(range(num_pages))
+        most = max(most, len(everything))
+        assert (pages.num_used, pages.num_free) == (len(everything), num_pages - len(everything))
+        assert pages.most_used == most
+
+
+def test_a_page_cannot_be_given_back_twice():
+    pages = PageAllocator(4, 8)
+    taken = pages.take(20)
+    pages.give_back(taken)
+    with pytest.raises(KeyError):
+        pages.give_back(taken)
+
+
+@pytest.mark.parametrize("sizes", [(0, 8), (4, 0), (-1, 8)])
+def test_sizes_that_hold_nothing_are_refused(sizes):
+    with pytest.raises(ConfigError):
+        PageAllocator(*sizes)
+
+
+def small_plan(seed):
+    """A remix of a few batches, and the lengths of its samples."""
+    draw = random.Random(seed)
+    sizes = [draw.randint(1, 4) for _ in range(draw.randint(1, 8))]
+    lengths = np.array([draw.randint(1, 17) for _ in range(sum(sizes))], np.int64)
+    order = np.array(draw.sample(range(lengths.size), lengths.size), np.uint32)
+    counts = np.array(sizes, np.int64)
+    starts = np.cumsum(counts) - counts
+    tokens = np.add.reduceat(lengths[order], starts)
+    longest = np.maximum.reduceat(lengths[order], starts)
+    costs = np.ones_like(lengths)
+    return remix(
+        Batches(order, starts, counts, longest, tokens), lengths, costs,
+        pool_tokens=int(tokens.max()) + draw.randint(0, 60), step_cost=draw.randint(1, 5),
+    ), lengths  # fmt: skip
+
+
+def finishes(mixed, lengths, page_tokens, num_pages):
+    """Brute force: batches enter in order while they find room, steps leave in order when whole."""
+    pages = [-(-int(length) // page_tokens) for length in lengths]
+    free, entered, inside, step = num_pages, 0, set(), 0
+    while step < mixed.num_steps:
+        batch = mixed.arrivals.batch(entered).tolist() if entered < len(mixed.arrivals) else None
+        if batch is not None and sum(pages[one] for one in batch) <= free:
+            free -= sum(pages[one] for one in batch)
+            inside |= set(batch)
+            entered += 1
+        elif set(mixed.step(step).tolist()) <= inside:
+            taken = mixed.step(step).tolist()
+            free += sum(pages[one] for one in taken)
+            inside -= set(taken)
+            step += 1
+        else:
+            return False
+    return True
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**6), st.integers(1, 9))
+def test_a_plan_needs_just_the_pages_it_is_said_to_need(seed, page_tokens):
+    """With these it comes to its end by the greediest of orders, with one less it stands still."""
+    mixed, lengths = small_plan(seed)
+    needed = pages_needed(mixed, lengths, page_tokens, 0)
+    assert finishes(mixed, lengths, page_tokens, needed)
+    assert not finishes(mixed, lengths, page_tokens, needed - 1)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 5))
+def test_prefetching_costs_its_largest_batches(seed, prefetch):
+    mixed, lengths = small_plan(seed)
+    sums = sorted(
+        (sum(-(-int(lengths[one]) // 4) for one in mixed.arrivals.batch(place).tolist())
+         for place in range(len(mixed.arrivals))),
+        reverse=True,
+    )  # fmt: skip
+    plain = pages_needed(mixed, lengths, 4, 0)
+    assert pages_needed(mixed, lengths, 4, prefetch) == plain + sum(sums[:prefetch])
