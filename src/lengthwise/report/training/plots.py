@@ -204,7 +204,7 @@ def _speed(run: TrainingRun) -> Plot | None:
         "speed",
         "Tokens a second against prediction",
         "Of the last half minute. Slowest stage alone: real tokens a second at the speed at which "
-        "it works, if it never waited; the pipeline cannot be faster.",
+        "it works here, if it never waited: over time the pipeline cannot be faster.",
         curves,
         Axes(run.time_unit, "tokens a second", "~s", from_zero=True),
     )
