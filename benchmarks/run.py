@@ -19,6 +19,7 @@ import import_time
 import optimiser
 import ordering
 import performance_page
+import pipeline_soak
 import planning
 import remix
 import sampling
@@ -41,6 +42,7 @@ PARTS = {
     "streaming": streaming.measure,
     "training": training.measure,
     "remix": remix.measure,
+    "pipeline_soak": pipeline_soak.measure,
     "dflash_step": dflash_step.measure,
     "import_time": import_time.measure,
 }

@@ -93,14 +93,36 @@ def finishes(mixed, lengths, page_tokens, num_pages):
     return True
 
 
+def fullest(mixed, lengths, page_tokens):
+    """Plain: what the plan's pool holds, in pages, when it is fullest; sample by sample."""
+    inside, entered, most = set(), 0, 0
+    for step in range(mixed.num_steps):
+        while entered < int(mixed.batches_entered[step]):
+            inside |= set(mixed.arrivals.batch(entered).tolist())
+            entered += 1
+        most = max(most, sum(-(-int(lengths[one]) // page_tokens) for one in inside))
+        inside -= set(mixed.step(step).tolist())
+    return most
+
+
 @settings(max_examples=200)
 @given(st.integers(0, 10**6), st.integers(1, 9))
-def test_a_plan_needs_just_the_pages_it_is_said_to_need(seed, page_tokens):
-    """With these it comes to its end by the greediest of orders, with one less it stands still."""
+def test_the_arena_holds_the_plans_pool_and_that_is_enough(seed, page_tokens):
+    """Tight to what the pool holds; with it the greediest of orders comes to its end."""
     mixed, lengths = small_plan(seed)
     needed = pages_needed(mixed, lengths, page_tokens, 0)
+    assert needed == fullest(mixed, lengths, page_tokens)
     assert finishes(mixed, lengths, page_tokens, needed)
-    assert not finishes(mixed, lengths, page_tokens, needed - 1)
+
+
+def test_with_too_few_pages_it_would_stand_still():
+    """What the brute force can find: the page that the largest batch lacks."""
+    mixed, lengths = small_plan(1)
+    largest = max(
+        sum(-(-int(lengths[one]) // 4) for one in mixed.arrivals.batch(place).tolist())
+        for place in range(len(mixed.arrivals))
+    )
+    assert not finishes(mixed, lengths, 4, largest - 1)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 5))

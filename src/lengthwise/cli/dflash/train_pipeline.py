@@ -9,6 +9,8 @@ from lengthwise.cli.output import print_note
 from lengthwise.core.wording import memory, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.pipeline.run import PipelineSetup
@@ -69,5 +71,17 @@ def _facts(setup: PipelineSetup, num_weights: int) -> list[tuple[str, str]]:
         *(("left out", f"{count:,}: {reason}") for reason, count in data.left_out.items()),
         ("batches", f"{num_arrivals:,} an epoch, {real}"),
         ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch, {anchors}"),
-        ("memory", f"{memory(setup.arena.num_bytes)} for samples between targets and drafter"),
+        *_memory_facts(setup),
     ]
+
+
+def _memory_facts(setup: PipelineSetup) -> Iterator[tuple[str, str]]:
+    """What every device is planned to hold; what layers need to compute comes on top."""
+    from lengthwise.pipeline.memory import plan_memory
+
+    for planned in plan_memory(setup):
+        parts = [
+            f"{name} {'unknown' if part is None else memory(part)}"
+            for name, part in planned.parts.items()
+        ]
+        yield "memory", f"{planned.place}: {', '.join(parts)}"

@@ -12,7 +12,7 @@ from lengthwise.dflash.config import DrafterConfig
 from lengthwise.dflash.dataset import PreparedDataset
 from lengthwise.dflash.drafter import Drafter
 from lengthwise.dflash.formats.load import load_checkpoint
-from lengthwise.dflash.target import load_ends, load_target, load_target_config
+from lengthwise.dflash.target import load_ends, load_target, load_target_config, target_bytes
 from lengthwise.dflash.training.checkpoint import CheckpointStore
 from lengthwise.dflash.training.data import divide
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lengthwise.dflash.target.ends import FrozenEnds
     from lengthwise.dflash.target.model import Target
+    from lengthwise.dflash.target.sizes import TargetBytes
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.dflash.training.loop import Observer
@@ -141,6 +142,18 @@ def load_ends_of(config: TrainConfig, device: torch.device) -> FrozenEnds:
         section.model,
         dtype=section.dtype,
         device=device,
+        gguf_file=section.gguf_file,
+        revision=section.revision,
+        trust_remote_code=section.trust_remote_code,
+    )
+
+
+def target_bytes_of(config: TrainConfig) -> TargetBytes | None:
+    """What the weights of the target a config names take; None where that is not known."""
+    section = config.target
+    return target_bytes(
+        section.model,
+        dtype=section.dtype,
         gguf_file=section.gguf_file,
         revision=section.revision,
         trust_remote_code=section.trust_remote_code,
