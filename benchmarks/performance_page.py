@@ -153,8 +153,8 @@ def sampling(found):
     peers = ", ".join(f"{name} {seen}" for name, seen in found["versions"].items() if seen)
     return (
         f"## Handing out batches\n\nA whole epoch with planning, no data behind it, the fastest of "
-        f"some ({peers}; the machine's load was {found['load']:.1f} meanwhile, about 1 of it ours)."
-        f"\n\n"
+        f"several ({peers}). The machine's load was {found['load']:.1f} meanwhile, about 1 of it "
+        f"ours{', which ran at raised priority' if found['niceness'] < 0 else ''}.\n\n"
         + _table(columns, rows)
         + f"\nResuming at step {resumed['step']:,} of {resumed['num_steps']:,} takes "
         f"{resumed['milliseconds']:.0f} ms to the first batch.\n"
