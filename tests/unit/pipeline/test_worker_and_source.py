@@ -1,0 +1,205 @@
+"""A worker's batches and a rank's samples, in this process: target, arena and wire are real."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+import torch
+
+from lengthwise.dflash.target import load_target, samples_of
+from lengthwise.dflash.training.setup import load_data
+from lengthwise.errors import DataError
+from lengthwise.pipeline.arena import Arena, ArenaShape
+from lengthwise.pipeline.copies import Inbox
+from lengthwise.pipeline.messages import (
+    Arrived,
+    Copied,
+    Deliver,
+    Learnt,
+    Leave,
+    Part,
+    RunBatch,
+    Stop,
+)
+from lengthwise.pipeline.pages import PageAllocator
+from lengthwise.pipeline.source import PipelineSource
+from lengthwise.pipeline.wire import Line, Wire
+from lengthwise.pipeline.worker import WorkerTask, _read, _Worker
+from support.dflash_runs import small_run_folder
+from support.pipeline_runs import pipeline_config
+
+TAPS, PAGE = (1, 3), 8
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """The config, the data and the target of a small run."""
+    folder = small_run_folder(tmp_path_factory.mktemp("run"))
+    config = pipeline_config(folder, folder / "out")
+    return config, load_data(config), load_target(folder / "target")
+
+
+@pytest.fixture
+def arena(parts):
+    _, _, target = parts
+    made = Arena(ArenaShape(200, PAGE, len(TAPS) * target.hidden_size, torch.float32))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ends():
+    """Both ends of a connection."""
+    ours, theirs = socket.socketpair()
+    yield Line(ours), Wire(theirs)
+    ours.close()
+    theirs.close()
+
+
+def hear(line, count):
+    heard, until = [], time.monotonic() + 60
+    while len(heard) < count:
+        assert time.monotonic() < until
+        heard += line.received()
+    return heard
+
+
+def batch_of(dataset, sample_ids, arena, wanted=None):
+    """A batch, with pages for the samples that are wanted."""
+    pages = PageAllocator(arena.shape.num_pages, PAGE)
+    places = [
+        Part(sample, int(dataset.lengths[sample]), pages.take(int(dataset.lengths[sample])))
+        for sample in (sample_ids if wanted is None else wanted)
+    ]
+    return RunBatch(0, 7, tuple(sample_ids), tuple(places))
+
+
+def run_batch(parts, arena, ends, batch, rows=None):
+    """What a worker answers, and what lies in the arena then, by sample."""
+    config, data, target = parts
+    line, wire = ends
+    task = WorkerTask(config, data, "cpu", 1, TAPS, arena.shape, arena.name)
+    if rows is None:
+        rows = [_read(data.dataset, sample) for sample in batch.sample_ids]
+    _Worker(wire, task, target, arena)._run(batch, rows, 0.25)
+    (answer,) = hear(line, 1)
+    assert isinstance(answer, Arrived)
+    return answer, {part.sample_id: arena.read(part) for part in batch.parts}
+
+
+def features_of(parts, sample_ids):
+    """The same batch by itself: the oracle is the function that one process uses."""
+    _, data, target = parts
+    rows = [data.dataset[sample] for sample in sample_ids]
+    found = samples_of(
+        target, [r["input_ids"] for r in rows], [r["loss_mask"] for r in rows], sample_ids, TAPS
+    )
+    return {sample.sample_id: sample.features for sample in found}
+
+
+def test_each_samples_features_are_written_without_padding(parts, arena, ends):
+    dataset, sample_ids = parts[1].dataset, [4, 0, 9]
+    answer, written = run_batch(parts, arena, ends, batch_of(dataset, sample_ids, arena))
+    lengths = [int(dataset.lengths[sample]) for sample in sample_ids]
+    assert (answer.epoch, answer.arrival, answer.bad) == (0, 7, {})
+    assert answer.real_tokens == sum(lengths)
+    assert answer.padded_tokens == 3 * max(lengths)
+    assert answer.wait_seconds == 0.25
+    assert answer.busy_seconds > 0
+    expected = features_of(parts, sample_ids)
+    assert all(torch.equal(written[sample], expected[sample]) for sample in sample_ids)
+
+
+def test_only_what_is_wanted_is_written_and_the_batch_is_whole(parts, arena, ends):
+    """After a resumption: one sample waited, and its batch runs again as it was, bit for bit."""
+    batch = batch_of(parts[1].dataset, [4, 0, 9], arena, wanted=[0])
+    _, written = run_batch(parts, arena, ends, batch)
+    assert list(written) == [0]
+    assert torch.equal(written[0], features_of(parts, [4, 0, 9])[0])
+
+
+def spoil_token(row):
+    ids = row["input_ids"].clone()
+    ids[0] = 96  # the vocabulary ends at 95
+    return {**row, "input_ids": ids}
+
+
+def spoil_mask(row):
+    return {**row, "loss_mask": row["loss_mask"][:-1]}
+
+
+def spoil_length(row):
+    """One row less than the plan counts on (B47)."""
+    return {**row, "input_ids": row["input_ids"][:-1], "loss_mask": row["loss_mask"][:-1]}
+
+
+def spoil_reading(_row):
+    return DataError("samples.parquet: row 0 cannot be read")
+
+
+@pytest.mark.parametrize("spoil", [spoil_token, spoil_mask, spoil_length, spoil_reading])
+def test_a_bad_sample_is_told_by_name_and_the_others_arrive(parts, arena, ends, spoil):
+    dataset, sample_ids = parts[1].dataset, [4, 0, 9]
+    rows = [dataset[sample] for sample in sample_ids]
+    rows[1] = spoil(rows[1])
+    batch = batch_of(dataset, sample_ids, arena)
+    answer, written = run_batch(parts, arena, ends, batch, rows)
+    assert list(answer.bad) == [0]
+    assert "sample 0" in answer.bad[0]
+    expected = features_of(parts, [4, 9])
+    for sample in (4, 9):
+        torch.testing.assert_close(written[sample], expected[sample])
+
+
+def test_a_batch_of_nothing_but_bad_samples_arrives_empty(parts, arena, ends):
+    dataset = parts[1].dataset
+    rows = [spoil_token(dataset[4]), spoil_reading(None)]
+    answer, _ = run_batch(parts, arena, ends, batch_of(dataset, [4, 0], arena), rows)
+    assert sorted(answer.bad) == [0, 4]
+    assert answer.real_tokens == len(dataset[4]["input_ids"])
+
+
+class Epoch:
+    number = 2
+
+
+def test_a_rank_copies_at_once_and_learns_in_order(parts, arena, ends):
+    """Pages are free when `Copied` is heard, before anything is learnt from."""
+    dataset, (line, wire) = parts[1].dataset, ends
+    source = PipelineSource(wire, dataset, Inbox(arena, torch.device("cpu")))
+    source.begin(Epoch, 5)
+    batch = batch_of(dataset, [4, 0], arena)
+    features = features_of(parts, [4, 0])
+    for part in batch.parts:
+        arena.write(part, features[part.sample_id])
+    line.send(Deliver(2, 5, batch.parts))
+    line.send(Deliver(2, 6, ()))
+    assert hear(line, 2) == [Copied(2, 5), Copied(2, 6)]
+    for part in batch.parts:
+        arena.write(part, torch.zeros_like(features[part.sample_id]))
+    samples = source.take(5)
+    assert [sample.sample_id for sample in samples] == [4, 0]
+    for sample in samples:
+        assert torch.equal(sample.features, features[sample.sample_id])
+        assert torch.equal(sample.input_ids, dataset[sample.sample_id]["input_ids"])
+        assert torch.equal(sample.loss_mask, dataset[sample.sample_id]["loss_mask"])
+    assert source.take(6) == []
+    (learnt,) = hear(line, 1)
+    assert isinstance(learnt, Learnt)
+    line.send(Stop(2, 7))
+    assert source.take(7) is None
+    line.send(Leave())
+    source.wait_to_leave()
+
+
+def test_features_that_are_not_one_a_token_stop_a_rank_by_name(parts, arena, ends):
+    """What a worker has checked cannot become wrong on the way; if it does, nothing is learnt."""
+    dataset, (line, wire) = parts[1].dataset, ends
+    source = PipelineSource(wire, dataset, Inbox(arena, torch.device("cpu")))
+    source.begin(Epoch, 0)
+    length = int(dataset.lengths[4])
+    line.send(Deliver(2, 0, (Part(4, length - 1, tuple(range(-(-length // PAGE)))),)))
+    with pytest.raises(DataError, match=rf"sample 4: features has {length - 1} rows for {length}"):
+        source.take(0)
