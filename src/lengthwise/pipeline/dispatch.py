@@ -269,6 +269,7 @@ class Dispatcher:
                 ready.parts[sample] for sample in sample_ids.tolist() if sample not in ready.bad
             )
             yield rank, Deliver(number, step, held[rank])
+        ready.parts.clear()  # an epoch may have millions
 
     def _step_state(self, num_done: int) -> tuple[_EpochState | None, int]:
         number, step = divmod(num_done, self._plan.steps_per_epoch)
