@@ -80,6 +80,9 @@ class Play:
                 self.at_ranks[who].append(message)
                 assert len(self.at_ranks[who]) <= RANK_DEPTH
         assert self.pages.num_used <= self.pages.num_pages
+        # What is remembered is in the arena: of what was handed out nothing is kept.
+        states = self.dispatcher._epochs.values()
+        assert sum(len(s.parts) for e in states for s in e.steps) <= self.pages.num_used
 
     def choices(self):
         workers = [("worker", w) for w, work in self.at_workers.items() if work]
