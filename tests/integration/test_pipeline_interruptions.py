@@ -56,6 +56,7 @@ def send(*numbers):
     return act
 
 
+@pytest.mark.slow
 def test_signals_end_a_run_in_good_order_and_it_goes_on_as_if_nothing_had_happened(
     folder, tmp_path, expected
 ):
@@ -142,6 +143,7 @@ def wait_for(condition, process=None):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_after_a_kill_of_the_coordinator_nothing_is_left_and_the_run_goes_on(
     folder, tmp_path, expected
 ):
