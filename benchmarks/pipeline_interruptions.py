@@ -2,6 +2,8 @@
 
     python benchmarks/pipeline_interruptions.py --interruptions 200 [--seed 0] [--minutes 60]
 
+Counts are added to those of earlier calls; take another seed each time.
+
 A run of two target workers and one drafter rank is begun, and after a random time it is
 interrupted: by SIGINT or SIGTERM to the coordinator, by two of them at once, by SIGKILL to the
 coordinator, to one worker, to all workers or to the rank. It is then begun again from what it
@@ -185,7 +187,7 @@ def measure(interruptions, seed, minutes):
                 "hung": 0,
                 "left_over": 0,
                 "seconds": time.monotonic() - began,
-                "seed": seed,
+                "seeds": [seed],
             }
 
 
@@ -196,11 +198,33 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=120)
     options = parser.parse_args()
-    about = machine()
+    about, before = machine(), earlier()
     for found in measure(options.interruptions, options.seed, options.minutes):
-        text = json.dumps({"machine": about, "result": found}, indent=2) + "\n"
+        text = json.dumps({"machine": about, "result": added(before, found)}, indent=2) + "\n"
         RESULT.write_text(text, encoding="utf-8")
     print(text)
+
+
+def earlier():
+    """The figures so far, of earlier calls with other seeds; None for none."""
+    if not RESULT.exists():
+        return None
+    return json.loads(RESULT.read_text(encoding="utf-8"))["result"]
+
+
+def added(before, found):
+    """Counts of two measurements together."""
+    if before is None:
+        return found
+    both = dict(found)
+    for name, value in found.items():
+        if isinstance(value, dict):
+            both[name] = dict(sorted((Counter(before[name]) + Counter(value)).items()))
+        elif isinstance(value, list):
+            both[name] = before[name] + value
+        elif name != "steps_a_run":
+            both[name] = before[name] + value
+    return both
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -29,6 +30,8 @@ from support.pipeline_runs import (
 )
 
 COMMAND = "from lengthwise.cli.app import main; main()"
+PATIENCE = 600
+"""Seconds for the command, whose five processes each import everything."""
 QUIET = {"evaluation": {"num_prompts": 0}}
 
 
@@ -134,9 +137,9 @@ def lines_of(output):
     return file.read_text().splitlines() if file.exists() else []
 
 
-def wait_for(condition, process=None):
+def wait_for(condition, process=None, seconds=BOUND_SECONDS):
     """Until something is so; a process that is to bring it about must not end before."""
-    until = time.monotonic() + BOUND_SECONDS
+    until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until
         assert process is None or alive(process.pid)
@@ -172,51 +175,69 @@ def test_after_a_kill_of_the_coordinator_nothing_is_left_and_the_run_goes_on(
     assert all(expected[number] == loss for number, loss in written)
 
 
+@pytest.fixture
+def command(tmp_path):
+    """Begins the command on a config, in a session of its own; none is left afterwards."""
+    begun = []
+
+    def begin():
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, "-c", COMMAND, "dflash", "train", str(tmp_path / "run.yaml")],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 @pytest.mark.slow
 def test_the_command_survives_a_signal_to_all_its_processes_and_its_own_death(
-    folder, tmp_path, expected
+    folder, tmp_path, expected, command
 ):
     """As a user has it: processes made anew. A system that shuts down sends SIGTERM to every
     process at once: exit code 130, saved. Then SIGKILL to the coordinator alone.
     """
-    config = tmp_path / "run.yaml"
-    settings = pipeline_config(
-        folder, tmp_path / "out", ranks=2, **QUIET, checkpoint={"every_steps": 1}
-    )
-    config.write_text(describe(settings))
     output = tmp_path / "out"
-
-    def begin():
-        return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "dflash", "train", str(config), "--quiet"],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+    settings = pipeline_config(
+        folder, output, ranks=2, **QUIET, checkpoint={"every_steps": 1},
+        pipeline={"timeout_seconds": PATIENCE},
+    )  # fmt: skip
+    (tmp_path / "run.yaml").write_text(describe(settings))
 
     def steps():
         if not (output / "metrics.jsonl").exists():
             return {}
         return {one["step"]: one["loss"] for one in read_records(output) if "loss" in one}
 
-    first = begin()
-    wait_for(lambda: len(steps()) >= 2, first)
+    first = command()
+    wait_for(lambda: len(steps()) >= 2, first, PATIENCE)
     os.killpg(first.pid, signal.SIGTERM)
-    said, _ = first.communicate(timeout=BOUND_SECONDS)
+    said, _ = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130, said
+    assert "memory" in said  # it was printed what runs where, and what it takes
+    assert "drafter rank 1 (cpu): weights and optimiser" in said
     assert max(steps()) == store_of(settings).latest().num_steps
 
-    second = begin()
+    second = command()
     done = len(steps())
-    wait_for(lambda: len(steps()) > done, second)
+    wait_for(lambda: len(steps()) > done, second, PATIENCE)
     group = processes_of_session(second.pid)
     assert len(group) >= 5
     second.kill()
-    second.wait(BOUND_SECONDS)
+    second.wait(PATIENCE)
     check_gone(group, seconds=60)
 
-    last = begin()
-    said, _ = last.communicate(timeout=2 * BOUND_SECONDS)
+    said, _ = (last := command()).communicate(timeout=PATIENCE)
     assert last.returncode == 0, said
     assert sorted(steps()) == sorted(expected)
     assert steps() == pytest.approx(expected, rel=1e-5)
