@@ -220,9 +220,7 @@ def added(before, found):
     for name, value in found.items():
         if isinstance(value, dict):
             both[name] = dict(sorted((Counter(before[name]) + Counter(value)).items()))
-        elif isinstance(value, list):
-            both[name] = before[name] + value
-        elif name != "steps_a_run":
+        elif isinstance(value, list) or name != "steps_a_run":
             both[name] = before[name] + value
     return both
 
