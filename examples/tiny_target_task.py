@@ -1,15 +1,15 @@
-"""The tiny target's task: notes of fields in, the same fields as JSON, in capitals or reversed.
+"""The tiny target's task: short notes in, the same as sentences or as a table.
 
-A prompt names a format and lists fields, one a line; the answer writes them in that format:
+A prompt names a form and lists notes, a topic and a level a line; the answer says them in words:
 
-    json                    {"city": "tovi ramo", "age": "41"}
-    city=tovi ramo   ->
-    age=41
+    report                  The rain in the valley is slowly coming to an end. The wind from the
+    rain 3           ->     west is a little stronger than before.
+    wind 1
 
-What comes next is nearly always decided by the prompt, yet by its contents, not by habit: that is
-where a drafter can only be good if it reads the target's features. Values are random syllables, so
-no prompt is met twice; the number of fields has a heavy tail, and answers run from about ten to
-some five hundred characters.
+How a topic and a level are said never changes, so an answer is nearly always decided by its prompt.
+But which topic and level come next only the prompt says: a drafter that does not read the target's
+states must guess. Prompts are so many that none is met twice by chance, and lengths have a heavy
+tail.
 """
 
 from __future__ import annotations
@@ -18,18 +18,37 @@ import hashlib
 import random
 from dataclasses import dataclass
 
-TASKS = ("json", "capitals", "reverse")
-MOST_FIELDS = 24
+TASKS = ("report", "table")
+LEAST_NOTES, MOST_NOTES = 2, 10
 HELD_OUT_OF_256 = 26
 """Prompts whose hash falls below this are held out: no target and no drafter trains on them."""
 
-_KEYS = (
-    "age bird boat book city coat colour cup desk dish door drink farm field fish food friend "
-    "game garden gift hat hobby home job lake lamp language meal month name number pet place "
-    "plant river road room school season shop song street tool town train tree uncle"
+_TOPICS = {
+    "rain": "The rain in the valley",
+    "wind": "The wind from the west",
+    "snow": "The snow on the mountain",
+    "fog": "The fog along the coast",
+    "tide": "The tide in the harbour",
+    "heat": "The heat of the afternoon",
+    "smoke": "Smoke above the old factory",
+    "dust": "Dust on the northern road",
+    "river": "Water in the lower river",
+    "traffic": "Traffic across the bridge",
+    "crowd": "The crowd near the station",
+    "noise": "Noise around the market",
+    "music": "Music from the open square",
+    "price": "The price of bread and milk",
+    "demand": "Demand for winter clothing",
+    "queue": "The queue outside the museum",
+}
+_LEVELS = (
+    "as calm as it ever was",
+    "a little stronger than before",
+    "far too much for comfort",
+    "slowly coming to an end",
+    "expected to last all week",
+    "hardly worth a mention",
 )
-_ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "ch", "tr")
-_VOWELS = ("a", "e", "i", "o", "u", "ai", "ou")
 
 
 @dataclass(frozen=True)
@@ -58,41 +77,29 @@ def is_held_out(prompt: str) -> bool:
 
 
 def exercises(
-    count: int, seed: int, *, held_out: bool = False, most_fields: int = MOST_FIELDS
+    count: int, seed: int, *, held_out: bool = False, most_notes: int = MOST_NOTES
 ) -> list[Exercise]:
     """Different exercises, all held out or none; the same for the same arguments."""
-    generator = random.Random(f"{seed}/{held_out}/{most_fields}")  # noqa: S311
+    generator = random.Random(f"{seed}/{held_out}/{most_notes}")  # noqa: S311
     found: dict[str, Exercise] = {}
     while len(found) < count:
-        exercise = _exercise(generator, most_fields)
+        exercise = _exercise(generator, most_notes)
         if is_held_out(exercise.prompt) == held_out:
             found.setdefault(exercise.prompt, exercise)
     return list(found.values())
 
 
-def _exercise(generator: random.Random, most_fields: int) -> Exercise:
+def _exercise(generator: random.Random, most_notes: int) -> Exercise:
     task = generator.choice(TASKS)
-    count = min(max(1, round(generator.lognormvariate(1.3, 0.75))), most_fields)
-    fields = [(key, _value(generator)) for key in generator.sample(_KEYS.split(), count)]
-    prompt = "\n".join([task, *(f"{key}={value}" for key, value in fields)])
-    return Exercise(task, prompt, _answer(task, fields))
+    count = min(max(LEAST_NOTES, round(generator.lognormvariate(1.2, 0.5))), most_notes)
+    notes = [
+        (topic, generator.randrange(len(_LEVELS))) for topic in generator.sample([*_TOPICS], count)
+    ]
+    prompt = "\n".join([task, *(f"{topic} {level}" for topic, level in notes)])
+    return Exercise(task, prompt, _answer(task, notes))
 
 
-def _answer(task: str, fields: list[tuple[str, str]]) -> str:
-    if task == "json":
-        return "{" + ", ".join(f'"{key}": "{value}"' for key, value in fields) + "}"
-    if task == "capitals":
-        return "\n".join(f"| {key} | {value.upper()} |" for key, value in fields)
-    return "\n".join(f"{key}: {value}" for key, value in reversed(fields))
-
-
-def _value(generator: random.Random) -> str:
-    if generator.random() < 0.15:
-        return str(generator.randint(10, 9999))
-    words = generator.choices((1, 2, 3), weights=(6, 3, 1))[0]
-    return " ".join(_word(generator) for _ in range(words))
-
-
-def _word(generator: random.Random) -> str:
-    syllables = generator.randint(2, 4)
-    return "".join(generator.choice(_ONSETS) + generator.choice(_VOWELS) for _ in range(syllables))
+def _answer(task: str, notes: list[tuple[str, int]]) -> str:
+    if task == "report":
+        return " ".join(f"{_TOPICS[topic]} is {_LEVELS[level]}." for topic, level in notes)
+    return "\n".join(f"| {topic} | {_LEVELS[level]} |" for topic, level in notes)

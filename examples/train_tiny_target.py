@@ -38,20 +38,37 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the training.
+    """A part of the training, of fresh exercises that are seen once.
 
     Attributes:
-        num_samples: fresh exercises, each seen once.
-        most_fields: none has more fields.
+        num_samples: how many.
+        most_notes: none has more notes.
+        seed: of the exercises.
     """
 
     num_samples: int
-    most_fields: int
+    most_notes: int
+    seed: int
 
 
-STAGES = (Stage(8_000, 2), Stage(12_000, 5), Stage(24_000, 24))
+@dataclass(frozen=True)
+class Phase:
+    """Stages under one learning rate schedule, with an optimiser of their own.
+
+    Attributes:
+        learning_rate: at its peak.
+        stages: one after the other.
+    """
+
+    learning_rate: float
+    stages: tuple[Stage, ...]
+
+
+PHASES = (
+    Phase(3e-3, (Stage(5_000, 3, seed=0), Stage(7_000, 10, seed=1))),
+    Phase(2e-3, (Stage(14_000, 10, seed=2),)),
+)
 MAX_TOKENS = 2048
-LEARNING_RATE = 3e-3
 WARMUP_STEPS = 100
 
 
@@ -113,21 +130,21 @@ def encode(exercise: Exercise) -> dict[str, list[int]]:
     return {"input_ids": prompt + answer, "labels": [-100] * len(prompt) + answer}
 
 
-def loader_of(stage: Stage, seed: int) -> DataLoader[Any]:
+def loader_of(stage: Stage) -> DataLoader[Any]:
     """Batches of at most ``MAX_TOKENS`` padded tokens."""
     rows = [
-        encode(one) for one in exercises(stage.num_samples, seed, most_fields=stage.most_fields)
+        encode(one) for one in exercises(stage.num_samples, stage.seed, most_notes=stage.most_notes)
     ]
     sampler = BucketBatchSampler([len(row["input_ids"]) for row in rows], max_tokens=MAX_TOKENS)
     return DataLoader(rows, batch_sampler=sampler, collate_fn=PadCollator(pad_token_id=PAD))
 
 
-def train(model: Qwen3ForCausalLM) -> None:
-    """All stages under one learning rate schedule; prints the loss."""
-    loaders = [loader_of(stage, seed) for seed, stage in enumerate(STAGES)]
+def train(model: Qwen3ForCausalLM, phase: Phase) -> None:
+    """One phase; prints the loss."""
+    loaders = [loader_of(stage) for stage in phase.stages]
     num_steps = sum(map(len, loaders))
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01
+        model.parameters(), lr=phase.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
     schedule = LambdaLR(optimizer, lambda step: _share_of_rate(step, num_steps))
     begin, step, recent = time.perf_counter(), 0, []
@@ -157,7 +174,7 @@ def _share_of_rate(step: int, num_steps: int) -> float:
 
 
 @torch.inference_mode()
-def accuracy(model: Qwen3ForCausalLM, count: int = 300) -> dict[str, float]:
+def accuracy(model: Qwen3ForCausalLM, count: int = 100) -> dict[str, float]:
     """Share of held-out prompts of each task that are answered without a wrong character."""
     right = dict.fromkeys(TASKS, 0)
     asked = dict.fromkeys(TASKS, 0)
@@ -185,7 +202,8 @@ def main() -> None:
     torch.set_num_threads(1)  # one thread adds in one order
     model = make_model()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
-    train(model)
+    for phase in PHASES:
+        train(model, phase)
     model.eval()
     options.output_dir.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(options.output_dir)
