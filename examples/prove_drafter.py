@@ -70,7 +70,7 @@ class Sizes:
     max_tokens: int = 4096
     max_anchors: int = 32
     learning_rate: float = 4e-3
-    num_held_out: int = 60
+    num_held_out: int = 24
     num_curve: int = 12
     answer_tokens: int = 65_536
     max_new_tokens: int = 600
