@@ -16,6 +16,7 @@ import pytest
 
 from lengthwise.dflash.training.describe import describe
 from lengthwise.dflash.training.setup import assemble, set_up, store_of
+from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
 from support.dflash_runs import Silent, read_records, small_config, small_run_folder
 from support.pipeline_runs import (
     BOUND_SECONDS,
@@ -95,14 +96,17 @@ def test_a_signal_while_models_load_ends_it_at_once(folder, tmp_path):
     """Nothing has begun, so there is nothing to save; children need not even have loaded."""
     seen = Watching()
     plain = small_config(folder, tmp_path)
+    setup = set_up_pipeline(pipeline_config(folder, tmp_path, **QUIET))
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # should it come too early
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
     try:
         # The product's own processes, which take longer than that to start.
-        outcome, _ = run(folder, tmp_path, seen, **QUIET)
+        outcome = run_pipeline(setup, None, seen)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, before)
     assert outcome.interrupted
     assert outcome.position.num_steps == 0
     assert outcome.checkpoint is None

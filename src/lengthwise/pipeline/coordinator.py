@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from lengthwise.dflash.training.loop import Observer
 from lengthwise.errors import LengthwiseWarning, TrainingError
 from lengthwise.pipeline.children import messages
 from lengthwise.pipeline.debts import Debts
@@ -18,6 +17,7 @@ from lengthwise.pipeline.evaluations import Evaluations
 from lengthwise.pipeline.flow import Account, Flow
 from lengthwise.pipeline.messages import (
     Arrived,
+    Asked,
     Copied,
     Evaluate,
     Evaluated,
@@ -25,6 +25,7 @@ from lengthwise.pipeline.messages import (
     Finished,
     Learnt,
     Leave,
+    Noted,
     Ready,
     RunBatch,
     Told,
@@ -38,17 +39,11 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.loop import Outcome
     from lengthwise.pipeline.children import Child
     from lengthwise.pipeline.dispatch import Dispatcher
+    from lengthwise.pipeline.flow import PipelineObserver
     from lengthwise.pipeline.pages import PageAllocator
 
 POLL_SECONDS = 0.1
 FLOW_SECONDS = 1.0
-
-
-class PipelineObserver(Observer, Protocol):
-    """Is told what happens in a pipeline."""
-
-    def flowed(self, flow: Flow) -> None:
-        """How things flow; about once a second."""
 
 
 class Coordinator:
@@ -197,12 +192,19 @@ class Coordinator:
             self._dispatcher.learnt(child.number)
         elif isinstance(message, Told):
             getattr(self._observer, message.method)(*message.arguments)
+        elif isinstance(message, Asked):
+            child.line.send(Noted())
         elif isinstance(message, Evaluate):
             self._ask_evaluation(message)
         else:
             assert isinstance(message, Finished)
             self._outcomes[child.number] = message.outcome
             self._debts.forgive(child)
+
+    def _hear_last(self, rank: Child, message: Any) -> None:
+        """What a rank says while another is lost: its records are still taken down."""
+        if isinstance(message, (Told, Asked)):
+            self._hear_rank(rank, message)
 
     def _ask_evaluation(self, request: Evaluate) -> None:
         alive = [worker for worker in self._workers if not worker.gone]
@@ -255,7 +257,8 @@ class Coordinator:
 
     def _give_up(self, rank: Child, message: Failed | None) -> NoReturn:
         """A rank is lost, and with it the step that all ranks were at."""
-        cause = find_cause(cause_of(rank, message), [one for one in self._ranks if one is not rank])
+        others = [one for one in self._ranks if one is not rank]
+        cause = find_cause(cause_of(rank, message), others, self._hear_last)
         raise TrainingError(self._failure or f"{cause}\nthe last checkpoint stands as it was")
 
     def _fail(self, text: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from lengthwise.dflash.training.loop import Observer
 
 
 @dataclass
@@ -62,3 +65,10 @@ class Flow:
     num_bad: int = 0
     workers: dict[str, Account] = field(default_factory=dict)
     ranks: dict[str, Account] = field(default_factory=dict)
+
+
+class PipelineObserver(Observer, Protocol):
+    """Is told what happens in a pipeline."""
+
+    def flowed(self, flow: Flow) -> None:
+        """How things flow; about once a second."""

@@ -150,6 +150,16 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """From a drafter rank: has all that it told been taken down?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """To a drafter rank: all that it told before it asked has been taken down."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """From any child: models are loaded, it waits for work."""
 

@@ -7,13 +7,13 @@ import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from lengthwise.dflash.formats.native import save_native
-from lengthwise.dflash.training.checkpoint import read_checkpoint
+from lengthwise.dflash.training.checkpoint import CheckpointStore, read_checkpoint
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
 from lengthwise.dflash.training.plan import TrainingPlan
@@ -25,6 +25,8 @@ from lengthwise.pipeline.messages import Evaluate, Finished, Ready, Told
 from lengthwise.pipeline.source import PipelineSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.config import TrainConfig
@@ -130,13 +132,40 @@ def _loop(
         plan,
         learner,
         source,
-        store=store_of(config) if first else None,
+        store=NotingStore(store_of(config), source) if first else None,
         evaluator=RemoteEvaluator(wire, learner, config) if first and evaluates else None,
         observer=Reporter(wire, first=first),
         drafter_dir=Path(config.output_dir) / "drafter" if first else None,
         catch_signals=False,
     )
     return loop, source
+
+
+class NotingStore(CheckpointStore):
+    """Writes a checkpoint when the record of every step in it is safe.
+
+    A resumed run makes no step again that its checkpoint has; so the coordinator must have written
+    that step's record before, lest it is lost where the coordinator is killed in between.
+
+    Args:
+        store: takes the checkpoints.
+        source: talks to the coordinator.
+    """
+
+    def __init__(self, store: CheckpointStore, source: PipelineSource) -> None:
+        """Write where ``store`` does."""
+        super().__init__(store.directory, store.keep)
+        self._source = source
+
+    def save(
+        self,
+        state: dict[str, Any],
+        optimizer_state: dict[str, Any],
+        write_drafter: Callable[[Path], object],
+    ) -> Path:
+        """Wait for the coordinator, then write; see the class above."""
+        self._source.wait_until_noted()
+        return super().save(state, optimizer_state, write_drafter)
 
 
 class RemoteEvaluator:

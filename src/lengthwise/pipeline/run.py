@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.pipeline.children import Child
-    from lengthwise.pipeline.coordinator import PipelineObserver
+    from lengthwise.pipeline.flow import PipelineObserver
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.dflash.batch import Sample
 from lengthwise.pipeline.child import leave_orphaned
-from lengthwise.pipeline.messages import Copied, Deliver, Learnt, Leave, Stop
+from lengthwise.pipeline.messages import Asked, Copied, Deliver, Learnt, Leave, Noted, Stop
 from lengthwise.pipeline.wire import HangUpError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class PipelineSource:
         self._inbox = inbox
         self._ready: queue.Queue[Any] = queue.Queue()
         self._left = threading.Event()
+        self._noted = threading.Event()
         self._expected: tuple[int, int] | None = None
         self._mark: float | None = None
         self._waited = 0.0
@@ -69,6 +70,12 @@ class PipelineSource:
             self._wire.send(Learnt(self._waited, time.perf_counter() - self._mark))
             self._mark = None
 
+    def wait_until_noted(self) -> None:
+        """Stay until the coordinator has taken down all that this rank has told it."""
+        self._noted.clear()
+        self._wire.send(Asked())
+        self._noted.wait()
+
     def wait_to_leave(self) -> None:
         """Stay until the coordinator has heard all there is to hear."""
         self._left.wait()
@@ -80,6 +87,9 @@ class PipelineSource:
                 if isinstance(message, Leave):
                     self._left.set()
                     return
+                if isinstance(message, Noted):
+                    self._noted.set()
+                    continue
                 samples = None
                 if isinstance(message, Deliver):
                     samples = self._samples(message)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.pipeline.children import messages
 from lengthwise.pipeline.messages import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from lengthwise.pipeline.children import Child
 
@@ -43,11 +43,16 @@ def cause_of(child: Child, message: Failed | None) -> Cause:
     return Cause(True, message.moment, f"{text}\n{trace}" if trace else text)
 
 
-def find_cause(first: Cause, children: Iterable[Child]) -> str:
+def find_cause(first: Cause, children: Iterable[Child], hear: Callable[[Child, Any], None]) -> str:
     """Listen a little to what else happens, then say what was the cause.
 
     Ranks that compute together fail together: the others' errors may be heard before the end of
     the one that was killed.
+
+    Args:
+        first: what was heard first.
+        children: those that may be the cause.
+        hear: takes what else they say.
     """
     causes, spoken = [first], set()
     left = [child for child in children if not child.gone]
@@ -57,7 +62,9 @@ def find_cause(first: Cause, children: Iterable[Child]) -> str:
             if isinstance(message, Failed):
                 spoken.add(child)
                 causes.append(cause_of(child, message))
-            elif message is None and child not in spoken:
+            elif message is not None:
+                hear(child, message)
+            elif child not in spoken:
                 causes.append(cause_of(child, None))
         left = [child for child in left if not child.gone]
     lost = [cause.text for cause in sorted(causes) if not cause.raised]

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lengthwise.pipeline import children
+from lengthwise.pipeline import children, verdict
 from lengthwise.pipeline.children import end_all, messages, start
 from lengthwise.pipeline.debts import Debts
 from lengthwise.pipeline.messages import Failed, Leave, Ready, Warned
@@ -196,11 +196,14 @@ def test_only_silence_that_owes_an_answer_is_overdue():
 def test_who_was_killed_is_to_blame_and_not_who_lost_it(monkeypatch):
     """A rank's error is heard first; then it turns out that another rank was killed."""
     raised = Cause(True, 5.0, "rank 0 failed: connection closed by peer")
-    killed = start(behave, "half", "rank 1", 1)
+    killed, heard = start(behave, "half", "rank 1", 1), []
+    monkeypatch.setattr(verdict, "LISTEN_SECONDS", SECONDS)
     try:
-        assert find_cause(raised, [killed]) == "rank 1 was killed by SIGKILL"
+        cause = find_cause(raised, [killed], lambda child, message: heard.append(message))
     finally:
         end_all([killed], at_once=True)
+    assert cause == "rank 1 was killed by SIGKILL"
+    assert heard == [Ready()]  # what it had said before is not lost
 
 
 def test_of_several_errors_the_first_is_to_blame():

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from lengthwise.dflash.target import load_target, samples_of
+from lengthwise.dflash.training.checkpoint import CheckpointStore
 from lengthwise.dflash.training.setup import load_data
 from lengthwise.errors import DataError
 from lengthwise.pipeline.arena import Arena, ArenaShape
 from lengthwise.pipeline.copies import Inbox
 from lengthwise.pipeline.messages import (
     Arrived,
+    Asked,
     Copied,
     Deliver,
     Learnt,
     Leave,
+    Noted,
     Part,
     RunBatch,
     Stop,
 )
 from lengthwise.pipeline.pages import PageAllocator
+from lengthwise.pipeline.rank import NotingStore
 from lengthwise.pipeline.source import PipelineSource
 from lengthwise.pipeline.wire import Line, Wire
 from lengthwise.pipeline.worker import WorkerTask, _read, _Worker
@@ -203,3 +209,21 @@ def test_features_that_are_not_one_a_token_stop_a_rank_by_name(parts, arena, end
     line.send(Deliver(2, 0, (Part(4, length - 1, tuple(range(-(-length // PAGE)))),)))
     with pytest.raises(DataError, match=rf"sample 4: features has {length - 1} rows for {length}"):
         source.take(0)
+
+
+def test_a_checkpoint_waits_until_its_steps_are_taken_down(parts, arena, ends, tmp_path):
+    """Otherwise a coordinator killed in between would leave steps that have no record."""
+    line, wire = ends
+    source = PipelineSource(wire, parts[1].dataset, Inbox(arena, torch.device("cpu")))
+    store = NotingStore(CheckpointStore(tmp_path / "checkpoints", keep=2), source)
+    saving = threading.Thread(target=store.save, args=({"num_steps": 1}, {}, Path.mkdir))
+    saving.start()
+    assert hear(line, 1) == [Asked()]
+    saving.join(0.3)
+    assert saving.is_alive()
+    assert not (tmp_path / "checkpoints").exists()
+    line.send(Noted())
+    saving.join(60)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+    line.send(Leave())
+    source.wait_to_leave()
