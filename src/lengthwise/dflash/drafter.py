@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -29,7 +30,7 @@ def init_std(hidden_size: int) -> float:
     The two meet at D = 2,500. Narrow drafters that start from 0.02 change their states so little
     that they learn several times more slowly (measured at D = 64: ``docs/concepts/dflash.md``).
     """
-    return max(INIT_STD, hidden_size**-0.5)
+    return max(INIT_STD, 1 / math.sqrt(hidden_size))
 
 
 class Drafter(nn.Module):
