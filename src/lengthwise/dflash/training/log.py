@@ -48,10 +48,12 @@ class RunLog:
         self.last_evaluation: dict[str, Any] = {}
 
     def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
-        """Keep a step's record; write every so many, and every one that was skipped."""
+        """Keep a step's record; write the first, one every so many, and all that were skipped."""
+        first = not self.last
         self.last = step_record(position, result, facts)
         self.last |= self._by_length(position, result)
-        if position.num_steps % self._every == 0 or result.outcome != "stepped":
+        due = first or position.num_steps % self._every == 0
+        if due or result.outcome != "stepped":
             self.write(self.last)
 
     def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
