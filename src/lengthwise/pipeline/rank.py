@@ -96,7 +96,8 @@ def _meet(task: RankTask, device: torch.device) -> None:
         return
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    patience = timedelta(seconds=task.config.pipeline.timeout_seconds)
+    # Longer than the coordinator's, which then finds the one that hangs, not those who wait for it.
+    patience = timedelta(seconds=2 * task.config.pipeline.timeout_seconds)
     store = dist.TCPStore(  # type: ignore[attr-defined]
         LOOPBACK, task.port, is_master=False, timeout=patience
     )
