@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -199,7 +198,7 @@ def command(tmp_path):
 
     yield begin
     for process in begun:
-        with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:  # its number is still its own
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
