@@ -218,10 +218,11 @@ def added(before, found):
         return found
     both = dict(found)
     for name, value in found.items():
+        earlier_value = before.get(name)
         if isinstance(value, dict):
-            both[name] = dict(sorted((Counter(before[name]) + Counter(value)).items()))
-        elif isinstance(value, list) or name != "steps_a_run":
-            both[name] = before[name] + value
+            both[name] = dict(sorted((Counter(earlier_value) + Counter(value)).items()))
+        elif name != "steps_a_run":  # what was not counted once is not known in all
+            both[name] = None if earlier_value is None else earlier_value + value
     return both
 
 
