@@ -71,6 +71,9 @@ class Watching(Silent):
     def stepped(self, position, result, facts):
         super().stepped(position, result, facts)
         self.look()
+        # While it is in use its name is gone already, so nobody need be left to remove it.
+        assert self.memory
+        assert not any(Path(name).exists() for name in self.memory)
         if position.num_steps == self.after:
             self.act(self)
 
@@ -100,7 +103,7 @@ class Watching(Silent):
 def shared_memory():
     """Files in /dev/shm that this process has mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[-1] for line in lines if "/dev/shm/psm_" in line}
+    return {word for line in lines for word in line.split() if word.startswith("/dev/shm/psm_")}
 
 
 def check_nothing_left(observer):

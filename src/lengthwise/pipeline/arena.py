@@ -58,6 +58,7 @@ class Arena:
         """Create it, or attach to it."""
         self.shape = shape
         self._own = name is None
+        self._hidden = False
         if self._own:
             _check_room(shape.num_bytes)
         self._memory = SharedMemory(name, create=self._own, size=shape.num_bytes)
@@ -112,12 +113,20 @@ class Arena:
             rows.copy_(self._pages[page, : len(rows)], non_blocking=True)
         return features
 
+    def hide(self) -> None:
+        """Take its name away, in the process that created it, when all others have attached.
+
+        From then on the system itself frees it with the last process, however they end.
+        """
+        if self._own and not self._hidden:
+            self._memory.unlink()
+            self._hidden = True
+
     def close(self) -> None:
         """Let go of it; the process that created it removes it."""
         del self._pages
         self._memory.close()
-        if self._own:
-            self._memory.unlink()
+        self.hide()
 
 
 def _check_room(num_bytes: int) -> None:

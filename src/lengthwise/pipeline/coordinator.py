@@ -1,7 +1,6 @@
 """The coordinator: hears what children say, tells them what to do next, ends them when it is over.
 
-One thread, no model, no lock. It waits on the lines to its children and on their ends at once, so
-that a child that dies is noticed in the same place as one that answers.
+One thread, no model, no lock. That a child dies is noticed in the same place as what it says.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ class Coordinator:
         observer: is told.
         timeout_seconds: after which a child that owes an answer is taken for hung.
         max_bad_samples: that may be left out before the run ends.
+        when_ready: called when all children wait for work.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Coordinator:
         *,
         timeout_seconds: float,
         max_bad_samples: int,
+        when_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing has been sent."""
         self._dispatcher = dispatcher
@@ -78,6 +79,7 @@ class Coordinator:
         self._observer = observer
         self._debts = Debts(timeout_seconds)
         self._max_bad = max_bad_samples
+        self._when_ready = when_ready
         self._outcomes: dict[int, Outcome] = {}
         self._failure: str | None = None
         self._stopping = False
@@ -161,6 +163,8 @@ class Coordinator:
         elif isinstance(message, Ready):
             child.ready = True
             self._debts.answered(child)
+            if all(one.ready for one in self._children):
+                self._when_ready()
         elif isinstance(message, Warned):
             warnings.warn(message.text, LengthwiseWarning, stacklevel=2)
         elif child in self._workers:

@@ -145,7 +145,7 @@ def run_pipeline(
             workers = _start_workers(setup, arena, children)
             store = _meeting_place()
             ranks = _start_ranks(setup, arena, saved, store.port, children)
-            coordinator = _coordinator(setup, workers, ranks, observer, num_done)
+            coordinator = _coordinator(setup, arena, workers, ranks, observer, num_done)
             outcome = coordinator.run(stop_wanted)
             at_once = outcome is None
         finally:
@@ -159,6 +159,7 @@ def run_pipeline(
 
 def _coordinator(
     setup: PipelineSetup,
+    arena: Arena,
     workers: list[Child],
     ranks: list[Child],
     observer: PipelineObserver,
@@ -181,6 +182,7 @@ def _coordinator(
         observer,
         timeout_seconds=setup.config.pipeline.timeout_seconds,
         max_bad_samples=setup.config.pipeline.max_bad_samples,
+        when_ready=arena.hide,
     )
 
 

@@ -110,6 +110,20 @@ def test_it_is_gone_when_its_maker_closes_it_and_not_before():
     assert not file.exists()
 
 
+def test_without_its_name_it_serves_those_who_have_it():
+    """Then nothing is left to remove, even where all processes are killed at once."""
+    made = Arena(shape())
+    attached = Arena(shape(), made.name)
+    made.hide()
+    made.hide()
+    assert not Path("/dev/shm", made.name).exists()
+    part = Part(1, 5, (0, 1))
+    attached.write(part, features(5))
+    assert torch.equal(made.read(part), features(5))
+    attached.close()
+    made.close()
+
+
 def test_more_than_there_is_is_refused_before_anything_is_taken(monkeypatch):
     """Writing to memory that is promised and not there would kill the process."""
     facts = os.statvfs("/dev/shm")
