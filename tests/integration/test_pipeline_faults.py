@@ -21,13 +21,13 @@ from safetensors.torch import load_file, save_file
 
 from lengthwise.dflash.training.setup import assemble, load_data, set_up, store_of
 from lengthwise.errors import LengthwiseWarning, TrainingError
+from lengthwise.pipeline.entries import Entries
 from lengthwise.pipeline.worker import _Worker, work
 from support.dflash_models import EOS_TOKEN
 from support.dflash_runs import Silent, small_config, small_run_folder, write_rows
 from support.pipeline_runs import (
     BOUND_SECONDS,
     Watching,
-    bodies,
     check_nothing_left,
     quick_processes,
     recording_train,
@@ -44,6 +44,8 @@ CHANGES = {
     "pipeline": {"prefetch_batches": 1},
 }
 """Of the small run: long enough for work to be left when a fault falls, and saved at every step."""
+
+RECORDING = Entries(train=recording_train)
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +115,8 @@ def test_a_worker_that_raises_ends_the_run_with_its_traceback_and_the_state_save
     folder, tmp_path, expected
 ):
     seen = Watching()
-    with bodies(worker=greedy_work):
-        error = fails(folder, tmp_path, seen, pipeline={"target_devices": ["cpu"]})
+    entries = Entries(work=greedy_work)
+    error = fails(folder, tmp_path, seen, entries=entries, pipeline={"target_devices": ["cpu"]})
     assert error.startswith("target worker 0 (cpu) failed: RuntimeError: ")
     assert "run_greedily" in error  # the traceback's last lines
     # The third batch of seven an epoch: nothing, or little, could be learnt without it.
@@ -238,8 +240,8 @@ def test_a_bad_sample_is_left_out_and_one_too_many_ends_the_run(folder, tmp_path
     changes = {"epochs": 1, "evaluation": {"num_prompts": 0}}
     allowed, refused = {"max_bad_samples": 1}, {"max_bad_samples": 0}
     message = rf"left out: sample {sample}: .*4000"
-    with bodies(rank=recording_train), pytest.warns(LengthwiseWarning, match=message) as told:
-        outcome, seen = run(place, tmp_path / "out", pipeline=allowed, **changes)
+    with pytest.warns(LengthwiseWarning, match=message) as told:
+        outcome, seen = run(place, tmp_path / "out", entries=RECORDING, pipeline=allowed, **changes)
     assert len(told) == 1
     assert not outcome.interrupted
     assert seen.flow.num_bad == 1
@@ -285,10 +287,10 @@ def test_data_that_fill_no_whole_batch_are_all_learnt_from(count, num_batches, t
         "step": {"anchors_per_step": 8},
     }
     alone = losses_alone(tmp_path, tmp_path / "alone", **changes)
-    with bodies(rank=recording_train):
-        outcome, seen = run(
-            tmp_path, tmp_path / "out", ranks=2, evaluation={"num_prompts": 0}, **changes
-        )
+    outcome, seen = run(
+        tmp_path, tmp_path / "out", entries=RECORDING, ranks=2, evaluation={"num_prompts": 0},
+        **changes,
+    )  # fmt: skip
     assert not outcome.interrupted
     assert seen.losses == pytest.approx(alone, rel=1e-5)
     assert seen.flow.num_batches == 2 * num_batches

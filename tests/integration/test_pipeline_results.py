@@ -7,9 +7,9 @@ import torch
 
 from lengthwise.dflash.formats.load import load_native
 from lengthwise.dflash.training.setup import assemble, set_up, store_of
+from lengthwise.pipeline.entries import Entries
 from support.dflash_runs import Silent, small_config, small_run_folder
 from support.pipeline_runs import (
-    bodies,
     check_nothing_left,
     quick_processes,
     recording_train,
@@ -45,8 +45,8 @@ def weights(output):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_with_one_rank_every_figure_is_the_same_to_the_last_bit(workers, folder, alone, tmp_path):
     """Workers dawdle at random. Losses, weights, and what held-out prompts gave."""
-    with quick_processes(), bodies(worker=slow_work):
-        outcome, seen = run(folder, tmp_path, workers=workers)
+    with quick_processes():
+        outcome, seen = run(folder, tmp_path, entries=Entries(work=slow_work), workers=workers)
     expected, setup, output = alone
     assert outcome.position.num_steps == setup.plan.num_steps > 6
     assert not outcome.interrupted
@@ -68,8 +68,9 @@ def test_with_one_rank_every_figure_is_the_same_to_the_last_bit(workers, folder,
 
 def test_two_ranks_share_every_sample_and_get_the_same_losses(folder, alone, tmp_path):
     """What ranks took, by their own record: each sample once an epoch, in the plan's step."""
-    with quick_processes(), bodies(rank=recording_train):
-        outcome, seen = run(folder, tmp_path, workers=2, ranks=2)
+    with quick_processes():
+        entries = Entries(train=recording_train)
+        outcome, seen = run(folder, tmp_path, entries=entries, workers=2, ranks=2)
     expected, setup, _ = alone
     assert not outcome.interrupted
     assert losses(seen) == pytest.approx(losses(expected), rel=1e-5)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lengthwise.dflash.training.setup import store_of
 from lengthwise.pipeline import children
-from lengthwise.pipeline import run as run_module
+from lengthwise.pipeline.entries import ENTRIES
 from lengthwise.pipeline.rank import train
 from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
 from lengthwise.pipeline.source import PipelineSource
@@ -142,11 +142,12 @@ def pipeline_config(folder, output, *, workers=2, ranks=1, **changes):
     return small_config(folder, output, pipeline=section, **changes)
 
 
-def run(folder, output, observer=None, **changes):
+def run(folder, output, observer=None, entries=ENTRIES, **changes):
     """From the newest checkpoint to the end, or to whatever happens: outcome and observer."""
     config = pipeline_config(folder, output, **changes)
+    setup, saved = set_up_pipeline(config), store_of(config).latest()
     observer = observer or Watching()
-    return run_pipeline(set_up_pipeline(config), store_of(config).latest(), observer), observer
+    return run_pipeline(setup, saved, observer, entries), observer
 
 
 def slow_work(wire, task):
@@ -193,16 +194,6 @@ def taken(output):
         assert rank not in steps.setdefault((epoch, step), {})
         steps[epoch, step][rank] = ids
     return steps
-
-
-@contextmanager
-def bodies(*, worker=work, rank=train):
-    """Inside, workers and ranks run these."""
-    run_module.work, run_module.train = worker, rank
-    try:
-        yield
-    finally:
-        run_module.work, run_module.train = work, train
 
 
 def start_apart(body, *arguments):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from lengthwise.dflash.training.loop import Outcome, Position
 from lengthwise.dflash.training.plan import TrainingPlan
+from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.dflash.training.resume import check_same_run
 from lengthwise.dflash.training.setup import drafter_config, load_data, target_facts
 from lengthwise.errors import ConfigError
@@ -22,9 +22,10 @@ from lengthwise.pipeline.arena import Arena, ArenaShape
 from lengthwise.pipeline.children import end_all, start
 from lengthwise.pipeline.coordinator import Coordinator
 from lengthwise.pipeline.dispatch import Dispatcher
+from lengthwise.pipeline.entries import ENTRIES, Entries
 from lengthwise.pipeline.pages import PageAllocator, pages_needed
-from lengthwise.pipeline.rank import LOOPBACK, SNAPSHOTS, RankTask, train
-from lengthwise.pipeline.worker import WorkerTask, work
+from lengthwise.pipeline.rank import LOOPBACK, SNAPSHOTS, RankTask
+from lengthwise.pipeline.worker import WorkerTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.pipeline.children import Child
     from lengthwise.pipeline.flow import PipelineObserver
+    from lengthwise.pipeline.wire import Wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +121,10 @@ def _num_pages(plan: TrainingPlan, config: TrainConfig) -> int:
 
 
 def run_pipeline(
-    setup: PipelineSetup, checkpoint: Checkpoint | None, observer: PipelineObserver
+    setup: PipelineSetup,
+    checkpoint: Checkpoint | None,
+    observer: PipelineObserver,
+    entries: Entries = ENTRIES,
 ) -> Outcome:
     """Start all processes, run to the end or to a signal, end all processes.
 
@@ -127,6 +132,7 @@ def run_pipeline(
         setup: what to run.
         checkpoint: to go on from.
         observer: is told what happens.
+        entries: what its processes run.
 
     Raises:
         CheckpointError: the checkpoint belongs to another run.
@@ -142,9 +148,9 @@ def run_pipeline(
     with _signals() as stop_wanted:
         arena = Arena(setup.arena)
         try:
-            workers = _start_workers(setup, arena, children)
+            workers = _start_workers(setup, arena, entries.work, children)
             store = _meeting_place()
-            ranks = _start_ranks(setup, arena, saved, store.port, children)
+            ranks = _start_ranks(setup, arena, entries.train, saved, store.port, children)
             coordinator = _coordinator(setup, arena, workers, ranks, observer, num_done)
             outcome = coordinator.run(stop_wanted)
             at_once = outcome is None
@@ -186,7 +192,12 @@ def _coordinator(
     )
 
 
-def _start_workers(setup: PipelineSetup, arena: Arena, children: list[Child]) -> list[Child]:
+def _start_workers(
+    setup: PipelineSetup,
+    arena: Arena,
+    body: Callable[[Wire, WorkerTask], None],
+    children: list[Child],
+) -> list[Child]:
     section = setup.config.pipeline
     workers = []
     for number, device in enumerate(section.target_devices):
@@ -199,13 +210,18 @@ def _start_workers(setup: PipelineSetup, arena: Arena, children: list[Child]) ->
             setup.arena,
             arena.name,
         )
-        workers.append(start(work, task, f"target worker {number} ({device})", number))
+        workers.append(start(body, task, f"target worker {number} ({device})", number))
         children.append(workers[-1])
     return workers
 
 
 def _start_ranks(
-    setup: PipelineSetup, arena: Arena, saved: Path | None, port: int, children: list[Child]
+    setup: PipelineSetup,
+    arena: Arena,
+    body: Callable[[Wire, RankTask], None],
+    saved: Path | None,
+    port: int,
+    children: list[Child],
 ) -> list[Child]:
     section = setup.config.pipeline
     ranks = []
@@ -222,7 +238,7 @@ def _start_ranks(
             arena.name,
             None if saved is None else str(saved),
         )
-        ranks.append(start(train, task, f"drafter rank {rank} ({device})", rank))
+        ranks.append(start(body, task, f"drafter rank {rank} ({device})", rank))
         children.append(ranks[-1])
     return ranks
 
