@@ -19,8 +19,8 @@ import torch
 
 from lengthwise.dflash.training.config import parse_train_config
 from lengthwise.dflash.training.data import TrainingData
-from lengthwise.dflash.training.loop import Outcome, Position
 from lengthwise.dflash.training.plan import TrainingPlan
+from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.pipeline.arena import Arena, ArenaShape
 from lengthwise.pipeline.children import end_all, start
 from lengthwise.pipeline.coordinator import Coordinator

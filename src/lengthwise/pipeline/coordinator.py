@@ -35,7 +35,7 @@ from lengthwise.pipeline.verdict import cause_of, find_cause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lengthwise.dflash.training.loop import Outcome
+    from lengthwise.dflash.training.progress import Outcome
     from lengthwise.pipeline.children import Child
     from lengthwise.pipeline.dispatch import Dispatcher
     from lengthwise.pipeline.flow import PipelineObserver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lengthwise.dflash.training.loop import Observer
+from lengthwise.dflash.training.progress import Observer
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
-    from lengthwise.dflash.training.loop import Outcome, Position
+    from lengthwise.dflash.training.progress import Outcome, Position
 
 
 @dataclass(frozen=True, slots=True)

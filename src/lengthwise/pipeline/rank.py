@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
-    from lengthwise.dflash.training.loop import Observer, Position, StepFacts
+    from lengthwise.dflash.training.progress import Observer, Position, StepFacts
     from lengthwise.dflash.update import StepResult
     from lengthwise.pipeline.arena import ArenaShape
     from lengthwise.pipeline.wire import Wire

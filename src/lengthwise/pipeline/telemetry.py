@@ -13,7 +13,7 @@ from lengthwise.pipeline.bottleneck import Load, find_bottleneck
 from lengthwise.pipeline.window import Moment, Window, accounts_of, ratio
 
 if TYPE_CHECKING:
-    from lengthwise.dflash.training.loop import StepFacts
+    from lengthwise.dflash.training.progress import StepFacts
     from lengthwise.pipeline.bottleneck import Bottleneck
     from lengthwise.pipeline.flow import Flow
     from lengthwise.pipeline.run import PipelineSetup

@@ -18,7 +18,7 @@ from lengthwise.cli.dflash.pipeline_view import (
     plain_lines,
 )
 from lengthwise.dflash.metrics import DraftSums
-from lengthwise.dflash.training.loop import Position, StepFacts
+from lengthwise.dflash.training.progress import Position, StepFacts
 from lengthwise.dflash.update import StepResult
 from lengthwise.pipeline.flow import Account, Flow
 from lengthwise.pipeline.telemetry import RunFacts, Telemetry

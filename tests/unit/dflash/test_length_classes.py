@@ -18,7 +18,7 @@ from lengthwise.dflash.metrics import DraftSums
 from lengthwise.dflash.step import draft_step
 from lengthwise.dflash.training.data import HeldOut, TrainingData
 from lengthwise.dflash.training.log import RunLog
-from lengthwise.dflash.training.loop import Position, StepFacts
+from lengthwise.dflash.training.progress import Position, StepFacts
 from lengthwise.dflash.training.setup import assemble, set_up, store_of
 from lengthwise.dflash.update import StepResult
 from lengthwise.loader.monitor.curve import LossCurve, MixedLossCurve

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from lengthwise.dflash.training.loop import StepFacts
+from lengthwise.dflash.training.progress import StepFacts
 from lengthwise.dflash.training.setup import load_data
 from lengthwise.pipeline.flow import Account, Flow
 from lengthwise.pipeline.run import set_up_pipeline

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lengthwise.dflash.training.log import RunLog
-    from lengthwise.dflash.training.loop import Position, StepFacts
+    from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
     from lengthwise.pipeline.flow import Flow
     from lengthwise.pipeline.telemetry import Telemetry

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
-    from lengthwise.dflash.training.loop import Outcome, TrainingLoop
+    from lengthwise.dflash.training.loop import TrainingLoop
     from lengthwise.dflash.training.plan import TrainingPlan
+    from lengthwise.dflash.training.progress import Outcome
     from lengthwise.dflash.training.setup import Setup
 
 FIGURES = ("loss", "accuracy", "streak", "tokens_per_second")

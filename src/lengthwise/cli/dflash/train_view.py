@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.log import RunLog
-    from lengthwise.dflash.training.loop import Position, StepFacts
+    from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
 
 WIDE = 100

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import HeldOut
     from lengthwise.dflash.training.learner import Learner
-    from lengthwise.dflash.training.loop import Observer, Position
+    from lengthwise.dflash.training.progress import Observer, Position
 
 
 class HeldOutEvaluator:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.config import TrainConfig
-    from lengthwise.dflash.training.loop import Position, StepFacts
+    from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
     from lengthwise.loader.monitor import Writer
 

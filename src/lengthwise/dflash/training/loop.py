@@ -11,13 +11,13 @@ import signal
 import time
 import warnings
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 from lengthwise._version import __version__
 from lengthwise.dflash.formats.native import save_native
+from lengthwise.dflash.training.progress import Outcome, Position, StepFacts
 from lengthwise.dflash.training.random_states import random_states, set_random_states
 from lengthwise.dflash.training.resume import check_same_run
 from lengthwise.errors import CheckpointWriteError, LengthwiseWarning
@@ -28,93 +28,12 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig
 
-    from lengthwise.dflash.decoding.evaluation import Evaluation
-    from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.checkpoint import Checkpoint, CheckpointStore
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.learner import Learner
     from lengthwise.dflash.training.plan import Epoch, TrainingPlan
+    from lengthwise.dflash.training.progress import Evaluator, Observer
     from lengthwise.dflash.training.source import SampleSource
-    from lengthwise.dflash.update import StepResult
-
-
-class Observer(Protocol):
-    """Is told what happens; shows it or writes it down."""
-
-    def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
-        """An optimiser step was made."""
-
-    def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
-        """Held-out prompts were decoded, and the loss of their answers measured."""
-
-    def saved(self, position: Position, path: Path) -> None:
-        """A checkpoint is in place."""
-
-
-class Evaluator(Protocol):
-    """Finds out how good the drafter is at the moment, and tells the observer."""
-
-    def evaluate(self, position: Position, observer: Observer, *, compare: bool) -> None:
-        """Decode held-out prompts and measure the loss of their answers, now or in good time.
-
-        Args:
-            position: the moment.
-            observer: to be told.
-            compare: decode without the drafter too, for speed-up and mismatches.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a run stands.
-
-    Attributes:
-        num_steps: optimiser steps done, over all epochs.
-        epoch: the epoch of the next step.
-        step: that step's number in it.
-    """
-
-    num_steps: int
-    epoch: int
-    step: int
-
-    @classmethod
-    def after(cls, num_steps: int, steps_per_epoch: int) -> Position:
-        """The position when ``num_steps`` are done."""
-        epoch, step = divmod(num_steps, steps_per_epoch)
-        return cls(num_steps, epoch, step)
-
-
-@dataclass(frozen=True, slots=True)
-class StepFacts:
-    """What a step took.
-
-    Attributes:
-        num_samples: in it, over all ranks.
-        real_tokens: of these.
-        wait_seconds: until its samples were there.
-        learn_seconds: to learn from them.
-    """
-
-    num_samples: int
-    real_tokens: int
-    wait_seconds: float
-    learn_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        position: where.
-        interrupted: a signal ended it; its state is saved.
-        checkpoint: the last one.
-    """
-
-    position: Position
-    interrupted: bool
-    checkpoint: Path | None
 
 
 class TrainingLoop:
@@ -197,6 +116,8 @@ class TrainingLoop:
         second one ends it at once.
         """
         with self._signals() if self._catch_signals else nullcontext():
+            if self._num_steps == 0 and self._config.evaluation.at_start:
+                self._ask_evaluation(final=False)
             while self._num_steps < self._plan.num_steps and not self._stop:
                 epoch = self._plan.epoch(self.position.epoch)
                 self._source.begin(epoch, self.position.step)
@@ -243,7 +164,11 @@ class TrainingLoop:
         every = self._config.evaluation.every_steps
         final = self._num_steps == self._plan.num_steps
         due = final or (at_end if every is None else self._num_steps % every == 0)
-        if self._evaluator is not None and due:
+        if due:
+            self._ask_evaluation(final=final)
+
+    def _ask_evaluation(self, *, final: bool) -> None:
+        if self._evaluator is not None:
             self._evaluator.evaluate(self.position, self._observer, compare=final)
 
     def _save_on_the_way(self) -> None:

@@ -193,6 +193,11 @@ class EvaluationSection(Section):
     every_steps: Count | None = Field(
         None, description="Optimiser steps between evaluations; default: once an epoch."
     )
+    at_start: bool = Field(
+        True,
+        description="Evaluate before the first step too: where the curve begins, and whether "
+        "evaluating works, is known at once.",
+    )
     num_prompts: int = Field(16, ge=0, description="Held-out prompts to decode; 0 for none.")
     max_new_tokens: Count = Field(128, description="Tokens to decode for each.")
 
@@ -237,6 +242,12 @@ class PipelineSection(Section):
         gt=0,
         description="A process that owes an answer for longer is taken for hung, and killed. "
         "Longer than any batch, evaluation or checkpoint takes.",
+    )
+    probe_rounds: int = Field(
+        2,
+        ge=0,
+        description="Times that each device runs a few shapes of the plan before the run, to say "
+        "what throughput to expect; 0 for no forecast.",
     )
     max_bad_samples: int = Field(
         10, ge=0, description="Samples that may turn out bad, and be left out, before a run ends."

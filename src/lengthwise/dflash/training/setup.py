@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.target.sizes import TargetBytes
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
-    from lengthwise.dflash.training.loop import Observer
+    from lengthwise.dflash.training.progress import Observer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
