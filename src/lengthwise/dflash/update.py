@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lengthwise.core.limits import require_int
+from lengthwise.dflash.meetings import Meetings
 from lengthwise.dflash.metrics import DraftSums
 from lengthwise.errors import TrainingError
 
@@ -73,6 +74,9 @@ class Update:
         skipped_path: a JSONL file to which the first rank adds a line for every skipped step.
         group: the ranks that train together; default: all.
         num_classes: length classes of the micro-batches' sums.
+
+    Attributes:
+        meetings: how long this rank has been with the others.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Update:
         self.num_steps = 0
         self.num_skipped = 0
         self.num_skipped_in_a_row = 0
+        self.meetings = Meetings()
         self._micro: list[tuple[DraftSums, list[int]]] = []
         schedule.factor(0, self.total_steps)  # refuse a warm-up that does not fit, now
 
@@ -122,11 +127,14 @@ class Update:
             TrainingError: ``max_skips`` steps in a row were not finite; names the last one's
                 samples. On every rank.
         """
-        sums = self._sums().all_reduced(self.group)
-        reduce_gradients(self.parameters, group=self.group)
+        own = self._sums()
+        with self.meetings.held(self.parameters[0].device):
+            sums = own.all_reduced(self.group)
+            reduce_gradients(self.parameters, group=self.group)
         grads = [p.grad for p in self.parameters if p.grad is not None]
         norm_of_sum = _norm(grads, like=sums.loss_sum)
         weight, finite = self._weight_if_finite(sums, norm_of_sum)
+        self.meetings.settle()
         grad_norm = float(norm_of_sum) / weight if weight else float(norm_of_sum)
         rate = self.optimizer.scale_learning_rate(
             self.schedule.factor(self.num_steps, self.total_steps)
