@@ -134,10 +134,10 @@ def compare_strategies(
         "seed": seed,
         "oversize": oversize,
     }
-    histogram, num_oversize = _plannable(values, limits, oversize)
+    histogram, num_oversize = plannable(values, limits, oversize)
     steps = _Steps(progress)
     best = optimize_boundaries(histogram, limits, num_buckets=num_buckets)
-    configs = _configs(limits, best, boundaries, shared, int(values.size))
+    configs = strategy_configs(limits, best, boundaries, shared, int(values.size))
     total = len(configs) + 1
     sample = thin(values)
     if frontier:
@@ -149,7 +149,7 @@ def compare_strategies(
         steps.done(label)
     points: tuple[FrontierPoint, ...] = ()
     if frontier:
-        thinned, _ = _plannable(sample, limits, oversize)
+        thinned, _ = plannable(sample, limits, oversize)
         points = measure_frontier(
             sample, thinned, limits, shared, num_replicas, best.boundaries, steps.done
         )
@@ -190,7 +190,7 @@ class _Steps:
             self._progress(self._done, self._total, what)
 
 
-def _plannable(
+def plannable(
     values: Int64Array, limits: BatchLimits, oversize: Oversize
 ) -> tuple[LengthHistogram, int]:
     """The histogram of what buckets are made for, and how many samples are oversize."""
@@ -203,7 +203,7 @@ def _plannable(
     return kept, int(rows.size)
 
 
-def _configs(
+def strategy_configs(
     limits: BatchLimits,
     best: Bucketing,
     boundaries: Sequence[int] | None,

@@ -1,0 +1,116 @@
+"""What a batch costs in seconds, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from lengthwise.core.cost import evaluate_model
+from lengthwise.core.limits import require_int
+from lengthwise.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lengthwise.core.cost import CostModel, Float64Array
+    from lengthwise.core.limits import Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How replicas meet, and how wide an interval is to be.
+
+    Args:
+        level: how often an interval is to hold the truth, in (0, 1).
+        sync_every: steps that a replica runs before it waits for the others: 1 where every step
+            communicates, the accumulation steps where gradients are exchanged once for all of them.
+        sync_seconds: what each such meeting takes besides waiting, in seconds: the exchange of
+            gradients and the optimiser's step, where the cost does not contain them.
+
+    Raises:
+        ConfigError: a value out of range.
+    """
+
+    level: float = 0.9
+    sync_every: int = 1
+    sync_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if not 0 < self.level < 1:
+            raise ConfigError(f"level must be between 0 and 1, got {self.level!r}")
+        require_int("sync_every", self.sync_every, least=1)
+        if not 0 <= self.sync_seconds < math.inf:
+            raise ConfigError(
+                f"sync_seconds must be finite and at least 0, got {self.sync_seconds!r}"
+            )
+
+    def meetings(self, num_steps: float) -> float:
+        """How often replicas meet in so many steps."""
+        return math.ceil(num_steps / self.sync_every)
+
+
+@runtime_checkable
+class Fit(Protocol):
+    """A cost model with an error bar, such as :class:`~lengthwise.calibrate.CostFit`."""
+
+    @property
+    def cost(self) -> CostModel:
+        """Seconds of a batch of ``batch_size`` samples padded to ``longest`` tokens."""
+        ...
+
+    def interval(
+        self, batch_size: Int64Array, longest: Int64Array, *, level: float, total: bool
+    ) -> tuple[float, float]:
+        """Where the sum over all batches lies, this often, in seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """Seconds of batches.
+
+    Attributes:
+        model: the cost model.
+        fit: where the model comes from; None where it has no error bar.
+        level: how often an interval is to hold the truth.
+    """
+
+    model: CostModel
+    fit: Fit | None
+    level: float
+
+    @classmethod
+    def of(cls, cost: Fit | CostModel, level: float) -> Pricing:
+        """From a fit, or from a cost model alone, which then has no interval.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        if isinstance(cost, Fit):
+            return cls(cost.cost, cost, level)
+        if callable(cost):
+            return cls(cost, None, level)
+        raise ConfigError(
+            f"cost must be a fit (lengthwise.calibrate) or a cost model that returns seconds, such "
+            f"as StepTime; got {cost!r}"
+        )
+
+    def seconds(self, batch_size: Int64Array, longest: Int64Array) -> Float64Array:
+        """Seconds of every batch, shape (B,).
+
+        Raises:
+            ConfigError: the model returns no proper seconds.
+        """
+        return evaluate_model(self.model, batch_size, longest)
+
+    def spread(self, batch_size: Int64Array, longest: Int64Array) -> tuple[float, float] | None:
+        """The interval of the sum over batches, as shares of that sum; None without a fit.
+
+        What is unknown about the coefficients is the same in every batch, so it does not average
+        out; the noise of single batches does.
+        """
+        if self.fit is None:
+            return None
+        total = float(self.seconds(batch_size, longest).sum())
+        low, high = self.fit.interval(batch_size, longest, level=self.level, total=True)
+        return float(low) / total, float(high) / total
