@@ -1,0 +1,204 @@
+"""Devices that are imitated, inside the real pipeline: a stage takes the seconds that it is given.
+
+Plan, dispatcher, processes, messages, reading, arena and training loop are the product's own. Only
+the forward of the target and the learning of a step sleep, for as long as a cost model says; so a
+device that needs no core of this machine is imitated, and as many of them as wanted. Every process
+writes down when it worked. With real models it does so too, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from lengthwise.core.cost import CostModel
+from lengthwise.dflash.target import Target
+from lengthwise.dflash.training.config import parse_train_config
+from lengthwise.dflash.training.learner import Learner
+from lengthwise.dflash.training.loop import TrainingLoop
+from lengthwise.pipeline import worker as worker_module
+from lengthwise.pipeline.entries import Entries
+from lengthwise.pipeline.rank import train
+from lengthwise.pipeline.worker import _Worker, work
+from support.dflash_models import EOS_TOKEN, MASK_TOKEN
+from support.dflash_runs import write_target
+
+LOGS = "stages"
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What the stages of a pipeline cost; None: what the real ones do.
+
+    Attributes:
+        target: seconds of a batch by (batch size, longest), as `StepTime` gives them.
+        drafter: seconds of a rank's part of a step by (1, its real tokens).
+        reading_seconds: that every sample takes to be read before its batch can run.
+        slow_rank: a rank, and how many times longer than the others it takes; None for none.
+    """
+
+    target: CostModel | None = None
+    drafter: CostModel | None = None
+    reading_seconds: float = 0.0
+    slow_rank: tuple[int, float] | None = None
+
+    @property
+    def entries(self):
+        """For `run_pipeline`."""
+        return Entries(
+            work=ImitatedTarget(self.target, self.reading_seconds),
+            train=ImitatedDrafter(self.drafter, self.slow_rank),
+        )
+
+
+@dataclass(frozen=True)
+class ImitatedTarget:
+    """The body of a target worker whose forward takes given seconds."""
+
+    cost: CostModel | None
+    reading_seconds: float
+
+    def __call__(self, wire, task):
+        """Work until told to leave."""
+        log = Log(task, f"target-{os.getpid()}")
+        plain, read, serve = Target.features, worker_module._read, _Worker.serve
+
+        def features(target, input_ids, attention_mask, layer_ids):
+            if attention_mask is None:  # the check of a model that was just loaded
+                return plain(target, input_ids, attention_mask, layer_ids)
+            with log.piece(int(attention_mask.sum()), input_ids.numel()):
+                if self.cost is None:
+                    return plain(target, input_ids, attention_mask, layer_ids)
+                rest(self.cost, *input_ids.shape)
+                width = len(layer_ids) * target.hidden_size
+                return torch.zeros(1, 1, width, dtype=target.dtype).expand(*input_ids.shape, width)
+
+        def read_slowly(dataset, sample):
+            time.sleep(self.reading_seconds)
+            return read(dataset, sample)
+
+        Target.features, _Worker.serve = features, log.from_here(serve)
+        if self.reading_seconds:
+            worker_module._read = read_slowly
+        work(wire, task)
+        log.write()
+
+
+@dataclass(frozen=True)
+class ImitatedDrafter:
+    """The body of a drafter rank whose steps take given seconds; ranks still meet at each."""
+
+    cost: CostModel | None
+    slow_rank: tuple[int, float] | None
+
+    def __call__(self, wire, task):
+        """Train to the end."""
+        plain, run, log = Learner.learn, TrainingLoop.run, Log(task, f"drafter-{task.rank}")
+        slow = self.slow_rank is not None and self.slow_rank[0] == task.rank
+        factor = self.slow_rank[1] if slow else 1.0
+
+        def learn(learner, samples, epoch):
+            tokens = sum(map(len, samples))
+            with log.piece(tokens, tokens):
+                if self.cost is None:
+                    return plain(learner, samples, epoch)
+                if tokens:
+                    rest(self.cost, 1, tokens, factor)
+                return learner.update.step()
+
+        Learner.learn, TrainingLoop.run = learn, log.from_here(run)
+        train(wire, task)
+        log.write()
+
+
+def rest(cost, batch_size, longest, factor=1.0):
+    """Sleep for as long as the cost model says."""
+    seconds = cost(np.array([batch_size]), np.array([longest]))
+    time.sleep(factor * float(seconds[0]))
+
+
+class Log:
+    """When a process worked, on the machine's monotonic clock, the same for all of them."""
+
+    def __init__(self, task, name):
+        """Of one process."""
+        self._path = Path(task.config.output_dir, LOGS, f"{name}.json")
+        self._pieces = []
+
+    @contextmanager
+    def piece(self, real, padded):
+        """A piece of work."""
+        began = time.monotonic()
+        yield
+        self._pieces.append((began, time.monotonic(), real, padded))
+
+    def from_here(self, function):
+        """The function, before which what was done is forgotten: loading, rehearsing."""
+
+        def begin(*arguments):
+            self._pieces.clear()
+            return function(*arguments)
+
+        return begin
+
+    def write(self):
+        """All of it, at the end."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(self._pieces), encoding="utf-8")
+
+
+def read_logs(output):
+    """Stage -> one array a process: (began, ended, real tokens, padded tokens) of each piece."""
+    found = {"target": [], "drafter": []}
+    for path in sorted(Path(output, LOGS).glob("*.json")):
+        pieces = np.array(json.loads(path.read_text(encoding="utf-8")), float)
+        found[path.name.split("-")[0]].append(pieces.reshape(-1, 4))
+    return found
+
+
+def write_run_folder(folder, lengths, *, answer_share=0.5, seed=0):
+    """A tiny target and prepared samples of given lengths, whose later part is to be learnt."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_target(Path(folder, "target"), max_position_embeddings=int(max(lengths)))
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    ids = np.random.default_rng(seed).integers(0, EOS_TOKEN, int(offsets[-1]), dtype=np.int32)
+    places = np.arange(ids.size) - np.repeat(offsets[:-1], lengths)
+    mask = places >= np.repeat(np.asarray(lengths) * (1 - answer_share), lengths)
+    table = pa.table(
+        {
+            "input_ids": pa.ListArray.from_arrays(offsets, pa.array(ids)),
+            "loss_mask": pa.ListArray.from_arrays(offsets, pa.array(mask)),
+            "seq_len": pa.array(np.asarray(lengths, np.int32)),
+        }
+    )
+    pq.write_table(table, Path(folder, "samples.parquet"), row_group_size=16)
+    return Path(folder)
+
+
+def stage_config(folder, output, *, workers=1, ranks=1, **sections):
+    """A run over such a folder that does nothing but learn; ``sections`` are merged in."""
+    values = {
+        "output_dir": str(output),
+        "target": {"model": str(Path(folder, "target")), "dtype": "float32"},
+        "drafter": {"mask_token_id": MASK_TOKEN, "num_hidden_layers": 1, "block_size": 4},
+        "data": {"train": [str(Path(folder, "samples.parquet"))], "num_held_out": 0},
+        "epochs": 1,
+        "evaluation": {"num_prompts": 0},
+        "checkpoint": {"every_steps": 1_000_000},
+        "pipeline": {"target_devices": ["cpu"] * workers, "drafter_devices": ["cpu"] * ranks},
+    }
+    for name, value in sections.items():
+        values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
+    return parse_train_config(values)
