@@ -15,6 +15,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +24,19 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from lengthwise.core.cost import CostModel
+from lengthwise.dflash.dataset import PreparedDataset
 from lengthwise.dflash.target import Target
 from lengthwise.dflash.training.config import parse_train_config
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
-from lengthwise.pipeline import worker as worker_module
 from lengthwise.pipeline.entries import Entries
 from lengthwise.pipeline.rank import train
 from lengthwise.pipeline.worker import _Worker, work
 from support.dflash_models import EOS_TOKEN, MASK_TOKEN
 from support.dflash_runs import write_target
+
+if TYPE_CHECKING:
+    from lengthwise.core.cost import CostModel
 
 LOGS = "stages"
 
@@ -73,7 +76,7 @@ class ImitatedTarget:
     def __call__(self, wire, task):
         """Work until told to leave."""
         log = Log(task, f"target-{os.getpid()}")
-        plain, read, serve = Target.features, worker_module._read, _Worker.serve
+        plain, read, serve = Target.features, PreparedDataset.__getitem__, _Worker.serve
 
         def features(target, input_ids, attention_mask, layer_ids):
             if attention_mask is None:  # the check of a model that was just loaded
@@ -91,7 +94,7 @@ class ImitatedTarget:
 
         Target.features, _Worker.serve = features, log.from_here(serve)
         if self.reading_seconds:
-            worker_module._read = read_slowly
+            PreparedDataset.__getitem__ = read_slowly
         work(wire, task)
         log.write()
 
