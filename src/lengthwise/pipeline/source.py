@@ -13,6 +13,8 @@ from lengthwise.pipeline.messages import Asked, Copied, Deliver, Learnt, Leave, 
 from lengthwise.pipeline.wire import HangUpError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lengthwise.dflash.dataset import PreparedDataset
     from lengthwise.dflash.training.plan import Epoch
     from lengthwise.pipeline.copies import Inbox
@@ -29,9 +31,16 @@ class PipelineSource:
         wire: to the coordinator.
         dataset: for tokens and masks; they do not travel.
         inbox: for features.
+        meeting_seconds: says how long this rank has been with the others so far; None: alone.
     """
 
-    def __init__(self, wire: Wire, dataset: PreparedDataset, inbox: Inbox) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        dataset: PreparedDataset,
+        inbox: Inbox,
+        meeting_seconds: Callable[[], float] | None = None,
+    ) -> None:
         """Begin to receive."""
         self._wire = wire
         self._dataset = dataset
@@ -41,7 +50,8 @@ class PipelineSource:
         self._noted = threading.Event()
         self._expected: tuple[int, int] | None = None
         self._mark: float | None = None
-        self._waited = 0.0
+        self._waited = self._copied = self._met = 0.0
+        self._meeting_seconds = meeting_seconds or (lambda: 0.0)
         threading.Thread(target=self._receive, name="receive", daemon=True).start()
 
     def begin(self, epoch: Epoch, num_done: int) -> None:
@@ -52,8 +62,9 @@ class PipelineSource:
         """This rank's samples of a step; None where the run is to end before it."""
         self.finish()
         began = time.perf_counter()
-        message, samples = self._ready.get()
-        self._waited = time.perf_counter() - began
+        message, samples, heard = self._ready.get()
+        now = time.perf_counter()
+        self._waited, self._copied = now - began, now - max(began, heard)
         if isinstance(message, BaseException):
             raise message
         assert self._expected is not None, "begin comes first"
@@ -67,8 +78,9 @@ class PipelineSource:
     def finish(self) -> None:
         """The step that was taken last has been learnt from."""
         if self._mark is not None:
-            self._wire.send(Learnt(self._waited, time.perf_counter() - self._mark))
-            self._mark = None
+            busy, met = time.perf_counter() - self._mark, self._meeting_seconds()
+            self._wire.send(Learnt(self._waited, busy, self._copied, met - self._met))
+            self._mark, self._met = None, met
 
     def wait_until_noted(self) -> None:
         """Stay until the coordinator has taken down all that this rank has told it."""
@@ -84,6 +96,7 @@ class PipelineSource:
         try:
             while True:
                 message = self._wire.receive()
+                heard = time.perf_counter()
                 if isinstance(message, Leave):
                     self._left.set()
                     return
@@ -94,11 +107,11 @@ class PipelineSource:
                 if isinstance(message, Deliver):
                     samples = self._samples(message)
                     self._wire.send(Copied(message.epoch, message.step))
-                self._ready.put((message, samples))
+                self._ready.put((message, samples, heard))
         except HangUpError:
             leave_orphaned()
         except BaseException as error:  # noqa: BLE001 - raised by whoever takes it
-            self._ready.put((error, None))
+            self._ready.put((error, None, 0.0))
 
     def _samples(self, step: Deliver) -> list[Sample]:
         """The samples of a step, each checked: as many features as tokens.

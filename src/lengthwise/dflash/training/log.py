@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from lengthwise.loader.monitor import JsonlWriter, TensorBoardWriter, TrackioWri
 from lengthwise.loader.monitor.curve import MixedLossCurve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
@@ -20,8 +22,36 @@ if TYPE_CHECKING:
     from lengthwise.loader.monitor import Writer
 
 METRICS_FILE = "metrics.jsonl"
+CONFIG_FILE = "config.json"
+"""The config as the run was last started or resumed with, for whoever looks at it later."""
 HALF_LIFE = 100.0
 """Steps after which a loss counts half in the usual loss of its length class."""
+
+
+class Totals:
+    """Sums over all steps since the run was started or resumed, those between records too.
+
+    Args:
+        clock: seconds, rising.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """No step yet."""
+        self._clock = clock
+        self._began: float | None = None
+        self._sums: dict[str, float] = {}
+
+    def add(self, facts: StepFacts) -> dict[str, float]:
+        """Take in a step that has just been made; all sums, under ``total_``.
+
+        ``total_seconds`` is all the time since the first of the steps began.
+        """
+        if self._began is None:
+            self._began = self._clock() - facts.wait_seconds - facts.learn_seconds
+        now: dict[str, float] = {"steps": 1, **asdict(facts)}
+        self._sums = {name: self._sums.get(name, 0) + value for name, value in now.items()}
+        found = {f"total_{name}": value for name, value in self._sums.items()}
+        return {"total_seconds": self._clock() - self._began, **found}
 
 
 class RunLog:
@@ -30,20 +60,29 @@ class RunLog:
     Args:
         config: the run's; its output directory takes the files.
         boundaries: of the length classes whose losses are told apart; None for none.
+        clock: seconds, rising.
 
     Attributes:
         last: the newest step's record.
         last_evaluation: the newest evaluation's.
     """
 
-    def __init__(self, config: TrainConfig, boundaries: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        boundaries: Sequence[int] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Open the writers."""
         self._boundaries = tuple(boundaries or ())
         self._curve = MixedLossCurve(max(0, len(self._boundaries) - 1), HALF_LIFE)
         directory = Path(config.output_dir)
         self._every = config.logging.every_steps
         self._writers: list[Writer] = [JsonlWriter(directory / METRICS_FILE)]
+        text = config.model_dump_json(indent=2) + "\n"
+        (directory / CONFIG_FILE).write_text(text, encoding="utf-8")
         self._writers += [_writer(name, config) for name in config.logging.writers]
+        self._totals = Totals(clock)
         self.last: dict[str, Any] = {}
         self.last_evaluation: dict[str, Any] = {}
 
@@ -51,7 +90,7 @@ class RunLog:
         """Keep a step's record; write the first, one every so many, and all that were skipped."""
         first = not self.last
         self.last = step_record(position, result, facts)
-        self.last |= self._by_length(position, result)
+        self.last |= self._totals.add(facts) | self._by_length(position, result)
         due = first or position.num_steps % self._every == 0
         if due or result.outcome != "stepped":
             self.write(self.last)
@@ -83,8 +122,12 @@ class RunLog:
         total = float(weights.sum())
         shares = (weights / total).tolist() if total else [0.0] * len(losses)
         adjusted = self._curve.add(position.num_steps, result.sums.loss, losses, shares)
-        names = [f"loss_length_{lo}_{hi - 1}" for lo, hi in pairwise(self._boundaries)]
-        return {"adjusted_loss": adjusted, **dict(zip(names, losses, strict=True))}
+        classes = [f"length_{lo}_{hi - 1}" for lo, hi in pairwise(self._boundaries)]
+        return {
+            "adjusted_loss": adjusted,
+            **{f"loss_{name}": loss for name, loss in zip(classes, losses, strict=True)},
+            **{f"share_{name}": share for name, share in zip(classes, shares, strict=True)},
+        }
 
 
 def step_record(position: Position, result: StepResult, facts: StepFacts) -> dict[str, Any]:

@@ -155,6 +155,7 @@ class TrainingLoop:
             real_tokens=epoch.tokens(step),
             wait_seconds=taken - began,
             learn_seconds=time.perf_counter() - taken,
+            **epoch.entered(step)._asdict(),
         )
         self._observer.stepped(self.position, result, facts)
         return True

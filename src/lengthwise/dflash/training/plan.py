@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lengthwise.core.planner import Planner
 from lengthwise.core.remix import RemixPlan, remix
@@ -19,6 +19,22 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
+
+
+class Arrivals(NamedTuple):
+    """Sums over batches of the target.
+
+    Attributes:
+        num_batches: how many.
+        target_tokens: real ones.
+        padded_tokens: the same with padding.
+        token_squares: of padded tokens times the longest sample.
+    """
+
+    num_batches: int
+    target_tokens: int
+    padded_tokens: int
+    token_squares: int
 
 
 class Epoch:
@@ -60,6 +76,19 @@ class Epoch:
     def arrivals_by(self, index: int) -> int:
         """Batches of the target that step ``index`` needs to have arrived."""
         return int(self.mix.batches_entered[index])
+
+    def entered(self, index: int) -> Arrivals:
+        """What the target runs for step ``index`` that no earlier step needs."""
+        begin = self.arrivals_by(index - 1) if index else 0
+        part = slice(begin, self.arrivals_by(index))
+        arrivals = self.mix.arrivals
+        padded = arrivals.padded_tokens[part]
+        return Arrivals(
+            padded.size,
+            int(arrivals.tokens[part].sum()),
+            int(padded.sum()),
+            int((padded * arrivals.padded[part]).sum()),
+        )
 
     def waiting(self, num_steps: int) -> Int64Array:
         """Samples that have arrived and wait when ``num_steps`` are done; int64."""

@@ -69,12 +69,21 @@ class StepFacts:
         real_tokens: of these.
         wait_seconds: until its samples were there.
         learn_seconds: to learn from them.
+        num_batches: of the target, that the step had to wait for by the plan and the step before it
+            had not.
+        target_tokens: real ones of these batches.
+        padded_tokens: the same with padding.
+        token_squares: sum over them of padded tokens times the longest sample.
     """
 
     num_samples: int
     real_tokens: int
     wait_seconds: float
     learn_seconds: float
+    num_batches: int = 0
+    target_tokens: int = 0
+    padded_tokens: int = 0
+    token_squares: int = 0
 
 
 @dataclass(frozen=True, slots=True)
