@@ -265,7 +265,7 @@ def test_every_word_of_the_telemetry_has_its_words_here():
     """The report may not import the pipeline; the two lists are held together here."""
     from typing import get_args
 
-    from lengthwise.pipeline.bottleneck import Kind
+    from lengthwise.simulate.bottleneck import Kind
 
     assert set(sections.BOTTLENECKS) == set(get_args(Kind))
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from lengthwise.pipeline.bottleneck import Load, find_bottleneck
+from lengthwise.simulate.bottleneck import Load, find_bottleneck
 
 
 def load(**changes):

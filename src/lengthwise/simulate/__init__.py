@@ -1,0 +1,1 @@
+"""A pipeline of targets and drafters on paper: throughput, bottleneck, and the best split."""
