@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.pipeline.bottleneck import Load, find_bottleneck
+from lengthwise.simulate.bottleneck import Load, find_bottleneck
 from lengthwise.pipeline.window import Moment, Window, accounts_of, ratio
 
 if TYPE_CHECKING:
     from lengthwise.dflash.training.progress import StepFacts
-    from lengthwise.pipeline.bottleneck import Bottleneck
+    from lengthwise.simulate.bottleneck import Bottleneck
     from lengthwise.pipeline.flow import Flow
     from lengthwise.pipeline.run import PipelineSetup
 
