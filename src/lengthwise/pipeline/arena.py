@@ -13,6 +13,8 @@ import torch
 from lengthwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lengthwise.pipeline.messages import Part
 
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory; only its size is read
@@ -62,9 +64,9 @@ class Arena:
         if self._own:
             _check_room(shape.num_bytes)
         self._memory = SharedMemory(name, create=self._own, size=shape.num_bytes)
-        self._pages = torch.frombuffer(
+        self._rows = torch.frombuffer(
             self._memory.buf, dtype=shape.dtype, count=shape.num_bytes // shape.dtype.itemsize
-        ).view(shape.num_pages, shape.page_tokens, shape.feature_size)
+        ).view(shape.num_pages * shape.page_tokens, shape.feature_size)
 
     @property
     def name(self) -> str:
@@ -74,7 +76,7 @@ class Arena:
     def pin(self) -> None:
         """Let CUDA copy to and from it without detours; call it once in a process with CUDA."""
         status = torch.cuda.cudart().cudaHostRegister(  # type: ignore[no-untyped-call]
-            self._pages.data_ptr(), self.shape.num_bytes, 0
+            self._rows.data_ptr(), self.shape.num_bytes, 0
         )
         torch.cuda.check_error(int(status))
 
@@ -84,7 +86,7 @@ class Arena:
         Raises:
             DataError: not one row a token.
         """
-        size, width = self.shape.page_tokens, self.shape.feature_size
+        width = self.shape.feature_size
         if features.shape != (part.num_tokens, width):
             raise DataError(
                 f"sample {part.sample_id}: the target gave features {tuple(features.shape)} for "
@@ -95,9 +97,8 @@ class Arena:
                 f"sample {part.sample_id}: the target gave {features.dtype}, and features wait in "
                 f"{self.shape.dtype}, which would lose some of it: set target.dtype"
             )
-        for place, page in enumerate(part.pages):
-            rows = features[place * size : (place + 1) * size]
-            self._pages[page, : len(rows)].copy_(rows, non_blocking=True)
+        for here, there in self._stretches(part):
+            self._rows[there].copy_(features[here], non_blocking=True)
 
     def read(self, part: Part, device: torch.device | None = None) -> torch.Tensor:
         """A copy of a sample's features, (T, F); on CUDA made on the current stream.
@@ -106,12 +107,25 @@ class Arena:
             part: which sample, and where it lies.
             device: for the copy; default: the CPU.
         """
-        size, width = self.shape.page_tokens, self.shape.feature_size
-        features = torch.empty((part.num_tokens, width), dtype=self.shape.dtype, device=device)
-        for place, page in enumerate(part.pages):
-            rows = features[place * size : (place + 1) * size]
-            rows.copy_(self._pages[page, : len(rows)], non_blocking=True)
+        size = part.num_tokens, self.shape.feature_size
+        features = torch.empty(size, dtype=self.shape.dtype, device=device)
+        for here, there in self._stretches(part):
+            features[here].copy_(self._rows[there], non_blocking=True)
         return features
+
+    def _stretches(self, part: Part) -> Iterator[tuple[slice, slice]]:
+        """Tokens of a sample and rows of the arena that belong together: as few as can be.
+
+        Pages that follow each other make one stretch.
+        """
+        size, pages = self.shape.page_tokens, part.pages
+        first = 0
+        for place in range(1, len(pages) + 1):
+            if place == len(pages) or pages[place] != pages[place - 1] + 1:
+                begin, end = first * size, min(place * size, part.num_tokens)
+                row = pages[first] * size
+                yield slice(begin, end), slice(row, row + end - begin)
+                first = place
 
     def hide(self) -> None:
         """Take its name away, in the process that created it, when all others have attached.
@@ -124,7 +138,7 @@ class Arena:
 
     def close(self) -> None:
         """Let go of it; the process that created it removes it."""
-        del self._pages
+        del self._rows
         self._memory.close()
         self.hide()
 

@@ -64,7 +64,8 @@ class Outbox:
         """Send a message when all copies have been made.
 
         Args:
-            message: gets the seconds that the device was busy with the batch.
+            message: gets the seconds that the device was busy with the batch and, where the
+                device runs beside this process, those that it was idle before.
             features: kept until then.
         """
         if self._stream is None:
@@ -75,11 +76,15 @@ class Outbox:
             self._leaving.put((there, self._first, self._last, message, features))
 
     def _wait(self) -> None:
+        before: torch.cuda.Event | None = None
         while True:
             there, first, last, message, features = self._leaving.get()
             there.synchronize()
             del features
-            self._wire.send(replace(message, busy_seconds=first.elapsed_time(last) / 1000))
+            # This process waits for batches while its device is at work: that is no waiting.
+            idle = before.elapsed_time(first) / 1000 if before else message.wait_seconds
+            busy, before = first.elapsed_time(last) / 1000, last
+            self._wire.send(replace(message, busy_seconds=busy, wait_seconds=idle))
 
 
 def _event() -> torch.cuda.Event:

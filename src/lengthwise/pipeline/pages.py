@@ -7,6 +7,7 @@ bound of all that waits between target and drafter.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +34,9 @@ class PageAllocator:
         """All pages are free."""
         self.num_pages = require_int("num_pages", num_pages, least=1)
         self.page_tokens = require_int("page_tokens", page_tokens, least=1)
-        # Taken from the end, so that the lowest pages are used first and again.
-        self._free = list(range(num_pages - 1, -1, -1))
+        # A heap: the lowest free pages are taken first, so that those of a sample mostly follow
+        # each other, and are copied together.
+        self._free = list(range(num_pages))
         self._out: set[int] = set()
         self.most_used = 0
 
@@ -57,7 +59,7 @@ class PageAllocator:
         count = self.needed(num_tokens)
         if count > len(self._free):
             return None
-        pages = tuple(self._free.pop() for _ in range(count))
+        pages = tuple(heappop(self._free) for _ in range(count))
         self._out.update(pages)
         self.most_used = max(self.most_used, len(self._out))
         return pages
@@ -66,7 +68,7 @@ class PageAllocator:
         """Take pages back; each must be out."""
         for page in pages:
             self._out.remove(page)
-            self._free.append(page)
+            heappush(self._free, page)
 
 
 def pages_needed(

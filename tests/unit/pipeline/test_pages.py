@@ -42,6 +42,17 @@ def test_no_page_is_ever_out_twice_and_none_is_lost(num_pages, page_tokens, seed
         assert pages.most_used == most
 
 
+def test_the_lowest_free_pages_are_taken_so_that_neighbours_stay_together():
+    """Pages 0 to 2 and 5 come back out of order; the next four are they, rising."""
+    pages = PageAllocator(8, 1)
+    for _ in range(6):
+        pages.take(1)
+    for page in (2, 5, 0, 1):
+        pages.give_back((page,))
+    assert pages.take(4) == (0, 1, 2, 5)
+    assert pages.take(2) == (6, 7)
+
+
 def test_a_page_cannot_be_given_back_twice():
     pages = PageAllocator(4, 8)
     taken = pages.take(20)
