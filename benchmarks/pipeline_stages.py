@@ -1,19 +1,20 @@
 """Devices that are imitated, inside the real pipeline: a stage takes the seconds that it is given.
 
 Plan, dispatcher, processes, messages, reading, arena and training loop are the product's own. Only
-the forward of the target and the learning of a step sleep, for as long as a cost model says; so a
-device that needs no core of this machine is imitated, and as many of them as wanted. Every process
-writes down when it worked. With real models it does so too, and nothing else changes.
+the forward of the target and the learning of a step take what a cost model says, and no core of
+this machine; so any number of devices is imitated. Every process writes down when its device
+worked. With real models it does so too, and nothing else changes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
+import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from lengthwise.dflash.target import Target
 from lengthwise.dflash.training.config import parse_train_config
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
+from lengthwise.pipeline.copies import Outbox
 from lengthwise.pipeline.entries import Entries
 from lengthwise.pipeline.rank import train
 from lengthwise.pipeline.worker import _Worker, work
@@ -68,7 +70,11 @@ class Stages:
 
 @dataclass(frozen=True)
 class ImitatedTarget:
-    """The body of a target worker whose forward takes given seconds."""
+    """The body of a target worker whose device takes given seconds for a batch.
+
+    As on CUDA the process only hands the batch over; it prepares the next one meanwhile, and says
+    that a batch has arrived when the device is through with it.
+    """
 
     cost: CostModel | None
     reading_seconds: float
@@ -76,27 +82,87 @@ class ImitatedTarget:
     def __call__(self, wire, task):
         """Work until told to leave."""
         log = Log(task, f"target-{os.getpid()}")
-        plain, read, serve = Target.features, PreparedDataset.__getitem__, _Worker.serve
-
-        def features(target, input_ids, attention_mask, layer_ids):
-            if attention_mask is None:  # the check of a model that was just loaded
-                return plain(target, input_ids, attention_mask, layer_ids)
-            with log.piece(int(attention_mask.sum()), input_ids.numel()):
-                if self.cost is None:
-                    return plain(target, input_ids, attention_mask, layer_ids)
-                rest(self.cost, *input_ids.shape)
-                width = len(layer_ids) * target.hidden_size
-                return torch.zeros(1, 1, width, dtype=target.dtype).expand(*input_ids.shape, width)
-
-        def read_slowly(dataset, sample):
-            time.sleep(self.reading_seconds)
-            return read(dataset, sample)
-
-        Target.features, _Worker.serve = features, log.from_here(serve)
         if self.reading_seconds:
-            PreparedDataset.__getitem__ = read_slowly
+            read_slowly(self.reading_seconds)
+        if self.cost is None:
+            time_features(log)
+        else:
+            Device(self.cost, wire, log).take_over()
+        _Worker.serve = log.from_here(_Worker.serve)
         work(wire, task)
         log.write()
+
+
+def read_slowly(seconds):
+    """From now on every sample takes some time to be read."""
+    plain = PreparedDataset.__getitem__
+
+    def read(dataset, sample):
+        time.sleep(seconds)
+        return plain(dataset, sample)
+
+    PreparedDataset.__getitem__ = read
+
+
+def time_features(log):
+    """From now on the time of every forward is written down."""
+    plain = Target.features
+
+    def features(target, input_ids, attention_mask, layer_ids):
+        if attention_mask is None:  # the check of a model that was just loaded
+            return plain(target, input_ids, attention_mask, layer_ids)
+        began = time.monotonic()
+        found = plain(target, input_ids, attention_mask, layer_ids)
+        log.add(began, time.monotonic(), int(attention_mask.sum()), input_ids.numel())
+        return found
+
+    Target.features = features
+
+
+class Device:
+    """Does one batch after the other, beside the process that hands them over."""
+
+    def __init__(self, cost, wire, log):
+        """Nothing to do yet."""
+        self._cost = cost
+        self._wire = wire
+        self._log = log
+        self._free = time.monotonic()
+        self._pieces = []
+        self._leaving = queue.Queue()
+
+    def take_over(self):
+        """From now on the target's forward is this device's work."""
+        plain = Target.features
+
+        def features(target, input_ids, attention_mask, layer_ids):
+            if attention_mask is None:
+                return plain(target, input_ids, attention_mask, layer_ids)
+            self._run(input_ids.shape, int(attention_mask.sum()))
+            width = len(layer_ids) * target.hidden_size
+            return torch.zeros(1, 1, width, dtype=target.dtype).expand(*input_ids.shape, width)
+
+        def send(_outbox, message, _features):
+            self._leaving.put((message, self._pieces))
+            self._pieces = []
+
+        Target.features, Outbox.send = features, send
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _run(self, shape, real):
+        idle_since, now = self._free, time.monotonic()
+        began = max(idle_since, now)
+        self._free = began + seconds_of(self._cost, *shape)
+        self._pieces.append((began - idle_since, self._free - began, self._free))
+        self._log.add(began, self._free, real, shape[0] * shape[1])
+
+    def _wait(self):
+        while True:
+            message, pieces = self._leaving.get()
+            for _, _, over in pieces:
+                time.sleep(max(0.0, over - time.monotonic()))
+            idle, busy = (sum(piece[place] for piece in pieces) for place in (0, 1))
+            self._wire.send(replace(message, busy_seconds=busy, wait_seconds=idle))
 
 
 @dataclass(frozen=True)
@@ -113,23 +179,23 @@ class ImitatedDrafter:
         factor = self.slow_rank[1] if slow else 1.0
 
         def learn(learner, samples, epoch):
-            tokens = sum(map(len, samples))
-            with log.piece(tokens, tokens):
-                if self.cost is None:
-                    return plain(learner, samples, epoch)
-                if tokens:
-                    rest(self.cost, 1, tokens, factor)
-                return learner.update.step()
+            tokens, began = sum(map(len, samples)), time.monotonic()
+            if self.cost is None:
+                result = plain(learner, samples, epoch)
+            else:
+                time.sleep(factor * seconds_of(self.cost, 1, tokens) if tokens else 0.0)
+                result = learner.update.step()
+            log.add(began, time.monotonic(), tokens, tokens)
+            return result
 
         Learner.learn, TrainingLoop.run = learn, log.from_here(run)
         train(wire, task)
         log.write()
 
 
-def rest(cost, batch_size, longest, factor=1.0):
-    """Sleep for as long as the cost model says."""
-    seconds = cost(np.array([batch_size]), np.array([longest]))
-    time.sleep(factor * float(seconds[0]))
+def seconds_of(cost, batch_size, longest):
+    """What the cost model says."""
+    return float(cost(np.array([batch_size]), np.array([longest]))[0])
 
 
 class Log:
@@ -140,12 +206,9 @@ class Log:
         self._path = Path(task.config.output_dir, LOGS, f"{name}.json")
         self._pieces = []
 
-    @contextmanager
-    def piece(self, real, padded):
+    def add(self, began, ended, real, padded):
         """A piece of work."""
-        began = time.monotonic()
-        yield
-        self._pieces.append((began, time.monotonic(), real, padded))
+        self._pieces.append((began, ended, real, padded))
 
     def from_here(self, function):
         """The function, before which what was done is forgotten: loading, rehearsing."""
