@@ -17,16 +17,16 @@ class PipelineModel:
         self.env = simpy.Environment()
         self.work, self.machines = workload, machines
         env, targets, drafters = self.env, machines.num_targets, machines.num_lanes
-        self.room = [machines.target_depth] * targets
+        self.room = [machines.prefetch_batches] * targets
         self.drafter_room = [machines.step_depth] * drafters
-        self.to_read = [simpy.Store(env) for _ in range(targets)]
+        feeders = 1 if machines.shared_feeder else targets
+        self.to_read = [simpy.Store(env) for _ in range(feeders)]
         self.to_run = [simpy.Store(env) for _ in range(targets)]
         self.to_send = [simpy.Store(env) for _ in range(targets)]
         self.to_copy = [simpy.Store(env) for _ in range(drafters)]
         self.to_learn = [simpy.Store(env) for _ in range(drafters)]
-        self.reading = simpy.Resource(env, capacity=1)
         self.used = 0
-        self.peak = 0
+        self.used_at = {}
         self.has_arrived = np.zeros(workload.num_arrivals, bool)
         self.missing = [set(workload.needs_of(step)) for step in range(workload.num_steps)]
         self.waiting = [[] for _ in range(workload.num_arrivals)]
@@ -42,15 +42,26 @@ class PipelineModel:
 
     def run(self):
         """Until nothing happens any more; this model with its times."""
+        for feeder in range(len(self.to_read)):
+            self.env.process(self._read(feeder))
         for target in range(self.machines.num_targets):
-            for part in (self._read, self._run, self._send):
-                self.env.process(part(target))
+            self.env.process(self._run(target))
+            self.env.process(self._send(target))
         for drafter in range(self.machines.num_lanes):
             self.env.process(self._copy(drafter))
             self.env.process(self._learn(drafter))
         self.env.process(self._coordinate())
         self.env.run()
         return self
+
+    @property
+    def peak(self):
+        """Most bytes that were in use for longer than a moment."""
+        return max(self.used_at.values())
+
+    def _use(self, size):
+        self.used += size
+        self.used_at[self.env.now] = self.used
 
     def _wake(self):
         if not self.changed.triggered:
@@ -72,10 +83,10 @@ class PipelineModel:
                 return
             target = self.room.index(max(self.room))
             self.room[target] -= 1
-            self.used += size
-            self.peak = max(self.peak, self.used)
+            self._use(size)
             self.next_arrival += 1
-            self.to_read[target].put(arrival)
+            feeder = 0 if self.machines.shared_feeder else target
+            self.to_read[feeder].put((arrival, target))
 
     def _deliver(self):
         while self.next_step < self.work.num_steps and max(self.drafter_room) > 0:
@@ -87,16 +98,10 @@ class PipelineModel:
             self.next_step += 1
             self.to_copy[drafter].put(step)
 
-    def _read(self, target):
+    def _read(self, feeder):
         while True:
-            arrival = yield self.to_read[target].get()
-            seconds = float(self.work.feed_seconds[arrival])
-            if self.machines.shared_feeder:
-                with self.reading.request() as turn:
-                    yield turn
-                    yield self.env.timeout(seconds)
-            else:
-                yield self.env.timeout(seconds)
+            arrival, target = yield self.to_read[feeder].get()
+            yield self.env.timeout(float(self.work.feed_seconds[arrival]))
             self.to_run[target].put(arrival)
 
     def _run(self, target):
@@ -134,7 +139,7 @@ class PipelineModel:
             size = float(self.work.step_bytes[step])
             yield self.env.timeout(size / (share * self.machines.transfer_bytes_per_second))
             self.copied[step] = self.env.now
-            self.used -= int(self.work.step_bytes[step])
+            self._use(-int(self.work.step_bytes[step]))
             self._wake()
             self.to_learn[drafter].put(step)
 

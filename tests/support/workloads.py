@@ -22,7 +22,9 @@ def random_workload(seed, num_arrivals, num_steps, *, exact, slow=1.0):
     for arrival in range(num_arrivals):
         own = int(arrival * num_steps / num_arrivals)
         takers = np.minimum(own + rng.integers(0, 3, 3), num_steps - 1)
-        for taker, part in zip(takers, np.diff([0, *sorted(rng.integers(0, 9, 2)), 9]), strict=True):
+        for taker, part in zip(
+            takers, np.diff([0, *sorted(rng.integers(0, 9, 2)), 9]), strict=True
+        ):
             shares[taker] += int(arrival_bytes[arrival]) * int(part) // 9
             members[taker].add(arrival)
     for step in range(num_steps):
