@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.pipeline.window import Moment, Window, account_figures, accounts_of, ratio
 from lengthwise.simulate.bottleneck import Load, find_bottleneck
-from lengthwise.pipeline.window import Moment, Window, accounts_of, ratio
 
 if TYPE_CHECKING:
     from lengthwise.dflash.training.progress import StepFacts
-    from lengthwise.simulate.bottleneck import Bottleneck
     from lengthwise.pipeline.flow import Flow
-    from lengthwise.pipeline.run import PipelineSetup
+    from lengthwise.pipeline.setup import PipelineSetup
+    from lengthwise.simulate.bottleneck import Bottleneck
 
 WINDOW_SECONDS = 30.0
 HALF_LIFE_SECONDS = 120.0
@@ -35,6 +35,7 @@ class RunFacts:
         total_tokens: real tokens of all its optimiser steps, over all epochs.
         done_tokens: of those steps that were made before.
         planned_efficiency: real over padded tokens of the target's batches, of the first epoch.
+        planned_batch_tokens: real tokens of such a batch, on average.
         batch_pages: pages that a batch of the target needs, on average, at least 1.
         page_tokens: tokens of a page.
         page_bytes: bytes of a page.
@@ -46,6 +47,7 @@ class RunFacts:
     batch_pages: int
     page_tokens: int
     page_bytes: int
+    planned_batch_tokens: float | None = None
 
     @classmethod
     def of(cls, setup: PipelineSetup, num_done: int = 0) -> RunFacts:
@@ -63,6 +65,7 @@ class RunFacts:
             batch_pages=max(1, round(float(pages))),
             page_tokens=arena.page_tokens,
             page_bytes=arena.num_bytes // arena.num_pages,
+            planned_batch_tokens=float(arrivals.tokens.mean()),
         )
 
 
@@ -102,6 +105,9 @@ class Telemetry:
         self.devices: list[Device] = []
         self._window = Window(window_seconds)
         self._learnt = 0
+        self._num_learnt = 0
+        self._last_learnt = (0, 0.0)
+        self._learn_seconds = 0.0
         self._largest_step = 0
         self._smooth = [0.0, 0.0]
         self._flow: Flow | None = None
@@ -111,11 +117,15 @@ class Telemetry:
     def stepped(self, facts: StepFacts) -> None:
         """An optimiser step was made."""
         self._learnt += facts.real_tokens
+        self._num_learnt += 1
+        self._learn_seconds += facts.learn_seconds
         self._largest_step = max(self._largest_step, facts.real_tokens)
 
     def flowed(self, flow: Flow) -> None:
         """Take in how things flow."""
         self._flow = flow
+        if self._num_learnt != self._last_learnt[0]:
+            self._last_learnt = (self._num_learnt, flow.seconds)
         moment = self._moment(flow)
         before = self._window.last
         # The steps before the first one's end took unknown time: loading, filling the pool.
@@ -192,15 +202,22 @@ class Telemetry:
             "hidden_states": flow.hidden_states,
             "pages_used": flow.pages_used,
             "num_pages": flow.num_pages,
+            "usable_pages": self._usable_pages(flow),
             "bytes_used": flow.pages_used * self.facts.page_bytes,
             "num_batches": flow.num_batches,
             "num_reruns": flow.num_reruns,
             "num_bad": flow.num_bad,
             "real_tokens": flow.real_tokens,
             "padded_tokens": flow.padded_tokens,
+            "token_squares": flow.token_squares,
+            "learnt_tokens": self._learnt,
+            "learnt_steps": self._num_learnt,
+            "learnt_seconds": self._last_learnt[1],
+            "learn_seconds": self._learn_seconds,
             **self.rates(),
             "efficiency": ratio(flow.real_tokens, flow.padded_tokens),
             "planned_efficiency": self.facts.planned_efficiency,
+            "planned_batch_tokens": self.facts.planned_batch_tokens,
             "remaining_tokens": self.remaining_tokens,
             "eta_seconds": self.eta_seconds,
             "target_wait_seconds": sum(one.wait_seconds for one in flow.workers.values()),
@@ -209,12 +226,12 @@ class Telemetry:
         for device in self.devices:
             figures[f"busy_{device.key}"] = device.recent
             figures[f"overall_busy_{device.key}"] = device.overall
+        for key, _, account in accounts_of(flow):
+            figures |= account_figures(key, account)
         figures["bottleneck"] = None if self.bottleneck is None else self.bottleneck.kind
         return {f"flow_{name}": value for name, value in figures.items()}
 
     def _moment(self, flow: Flow) -> Moment:
-        # Pages count as full when the next batch would find no room.
-        usable = max(1, flow.num_pages - self.facts.batch_pages + 1)
         return Moment(
             flow.seconds,
             flow.real_tokens,
@@ -222,9 +239,13 @@ class Telemetry:
             self._learnt,
             flow.prefetch / flow.prefetch_room if flow.prefetch_room else 0.0,
             flow.hidden_states,
-            min(1.0, flow.pages_used / usable),
+            min(1.0, flow.pages_used / self._usable_pages(flow)),
             {key: (one.busy_seconds, one.wait_seconds) for key, _, one in accounts_of(flow)},
         )
+
+    def _usable_pages(self, flow: Flow) -> int:
+        """Pages in use from which the next batch finds no room: then they count as full."""
+        return max(1, flow.num_pages - self.facts.batch_pages + 1)
 
     def _add_rate(self, now: Moment, before: Moment) -> None:
         seconds = now.seconds - before.seconds

@@ -116,6 +116,18 @@ def accounts_of(flow: Flow) -> list[tuple[str, str, Account]]:
     ]
 
 
+def account_figures(key: str, account: Account) -> dict[str, float]:
+    """What a process has done with its time so far, in seconds."""
+    figures: dict[str, float] = {
+        f"busy_seconds_{key}": account.busy_seconds,
+        f"wait_seconds_{key}": account.wait_seconds,
+        f"input_seconds_{key}": account.input_seconds,
+    }
+    if key.startswith("target_"):
+        return figures | {f"padded_tokens_{key}": account.padded_tokens}
+    return figures | {f"meeting_seconds_{key}": account.meeting_seconds}
+
+
 def ratio(count: float, of: float) -> float | None:
     """A quotient; None where it has no meaning."""
     return count / of if of > 0 else None
