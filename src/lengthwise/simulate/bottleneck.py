@@ -101,6 +101,15 @@ _WORDS: dict[Kind, tuple[str, str]] = {
 }
 
 
+def words_of(kind: str) -> tuple[str, str]:
+    """What a word means: the finding, and the one change to try first. Unknown words are their own.
+
+    Args:
+        kind: in one word, as a run wrote it down.
+    """
+    return next((words for known, words in _WORDS.items() if known == kind), (kind, ""))
+
+
 def find_bottleneck(load: Load) -> Bottleneck | None:
     """Name what holds a pipeline up; None while nothing can be said.
 
