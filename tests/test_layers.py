@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "lengths": {"errors", "core"},
     "files": {"errors", "core"},
     "compare": {"errors", "core"},
+    "calibrate": {"errors", "core"},
     "predict": {"errors", "core", "compare"},
     "loader": {"errors", "core", "lengths"},
     "integrations": {"errors", "core", "loader"},
@@ -48,6 +49,7 @@ AT_THE_TOP = {
     "dflash": {"numpy", "torch", "transformers", "pydantic", "safetensors"},
     "simulate": {"numpy"},
     "pipeline": {"numpy", "torch"},
+    "calibrate": {"numpy"},
     "report": {"numpy"},
     "cli": {"numpy", "rich", "typer", "tomli_w", "click"},
 }
@@ -59,6 +61,7 @@ INSIDE_FUNCTIONS = {
     "files": {"pyarrow", "tomli_w"},
     "integrations": {"torch", "accelerate", "torchdata", "transformers"},
     "dflash": {"pyarrow", "datasets", "huggingface_hub", "jinja2", "yaml", "tqdm"},
+    "calibrate": {"scipy", "torch", "transformers"},
     "report": {"jinja2", "vl_convert"},
 }
 """Packages that a layer may import besides, but only when a function that needs them runs."""

@@ -89,6 +89,104 @@ class StepTime:
         return self.fixed_seconds + tokens * per_token
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTime:
+    """Seconds of a step from a table over (padded tokens, longest), linear in both in between.
+
+    A :class:`StepTime` is linear in the padded tokens ``n * m`` and in the longest ``m``, so a
+    table holds every one of them exactly, and kinks besides: launches that hide small batches,
+    another kernel above some length. ``seconds[q][p]`` is the time of ``tokens[p]`` padded tokens
+    in samples of ``longest[q]`` tokens each; it never falls along ``tokens``.
+
+    Outside the table: more tokens than the last column cost as much each as in the last interval;
+    below the first ``longest`` its row holds; above the last, the change between the last two rows
+    goes on where it is a rise, and the last row holds where it is not. So the result is never
+    negative, and more samples of one longest never cost less.
+
+    Args:
+        tokens: padded tokens of each column, rising from 0; shape (P,), P >= 2.
+        longest: longest of each row, in tokens, rising; shape (Q,), Q >= 1.
+        seconds: a row for each ``longest``; shape (Q, P).
+
+    Raises:
+        ConfigError: other shapes, knots that do not rise, a time that is negative or not finite,
+            falls along a row, or is 0 everywhere.
+    """
+
+    tokens: tuple[float, ...]
+    longest: tuple[float, ...]
+    seconds: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Normalise to tuples of floats; refuse tables under which a step could take no time."""
+        put = object.__setattr__
+        put(self, "tokens", tuple(float(value) for value in self.tokens))
+        put(self, "longest", tuple(float(value) for value in self.longest))
+        put(self, "seconds", tuple(tuple(float(v) for v in row) for row in self.seconds))
+        if [len(row) for row in self.seconds] != [len(self.tokens)] * max(len(self.longest), 1):
+            raise ConfigError(
+                f"a table of step times needs a row for each of its {len(self.longest)} longest "
+                f"and in it a time for each of its {len(self.tokens)} token counts, got rows of "
+                f"{[len(row) for row in self.seconds]}"
+            )
+        if len(self.tokens) < 2 or self.tokens[0] != 0 or not _rises(self.tokens):
+            raise ConfigError(f"tokens must rise from 0, got {self.tokens}")
+        if self.longest[0] < 0 or not _rises(self.longest):
+            raise ConfigError(f"longest must rise and not be negative, got {self.longest}")
+        table = np.array(self.seconds)
+        if not np.isfinite(table).all() or (table < 0).any() or not (table > 0).any():
+            raise ConfigError("times must be finite, not negative, and not all 0")
+        if (np.diff(table, axis=1) < 0).any():
+            raise ConfigError("times must not fall along tokens: more samples never take less")
+
+    def __call__(self, batch_size: Int64Array, longest: Int64Array) -> Float64Array:
+        """Seconds of every batch."""
+        rises, left, right, share = self._rows(longest)
+        rises = rises[left] * (1 - share) + rises[right] * share
+        seconds: Float64Array = (self._along(batch_size, longest) * rises).sum(axis=-1)
+        return seconds
+
+    def weights(self, batch_size: Int64Array, longest: Int64Array) -> Float64Array:
+        """How much of each entry's rise over the entry before it a batch takes; shape (M, Q, P).
+
+        The seconds of a batch are the sum of these weights times the rises, so they are its
+        seconds as a linear function of the table.
+        """
+        rises, left, right, share = self._rows(longest)
+        between = np.zeros((*left.shape, *rises.shape))
+        np.put_along_axis(between, left[..., None, None], (1 - share)[..., None, :], axis=-2)
+        if rises.shape[0] > 1:
+            np.put_along_axis(between, right[..., None, None], share[..., None, :], axis=-2)
+        return between * self._along(batch_size, longest)[..., None, :]
+
+    def _along(self, batch_size: Int64Array, longest: Int64Array) -> Float64Array:
+        """1 for each interval left of the batch, a share of the one that it falls in; (M, P)."""
+        tokens = (batch_size.astype(np.float64) * longest)[..., None]
+        knots = np.array(self.tokens)
+        share = np.maximum((tokens - knots[:-1]) / np.diff(knots), 0.0)
+        share[..., :-1] = np.minimum(share[..., :-1], 1.0)
+        return np.concatenate((np.ones_like(tokens), share), axis=-1)
+
+    def _rows(
+        self, longest: Int64Array
+    ) -> tuple[Float64Array, Int64Array, Int64Array, Float64Array]:
+        """Rises (Q, P); for each batch its two rows (M,) and the share of the second (M, P)."""
+        rises = np.diff(np.array(self.seconds), axis=1, prepend=0.0)
+        knots = np.array(self.longest)
+        right = np.clip(np.searchsorted(knots, longest, side="right"), 1, max(knots.size - 1, 1))
+        if knots.size == 1:
+            zero = np.zeros(longest.shape, np.int64)
+            return rises, zero, zero, np.zeros((*longest.shape, 1))
+        share = (longest - knots[right - 1]) / (knots[right] - knots[right - 1])
+        share = np.maximum(share, 0.0)[..., None]
+        goes_on = (share <= 1) | (rises[-1] > rises[-2])
+        return rises, right - 1, right, np.where(goes_on, share, 1.0)
+
+
+def _rises(values: tuple[float, ...]) -> bool:
+    return bool((np.diff(values) > 0).all()) and bool(np.isfinite(values).all())
+
+
 Objective = str | CostModel | Callable[..., "Float64Array"]
 """``"padding"``, ``"steps"``, or a cost model."""
 
@@ -103,7 +201,7 @@ def resolve_objective(objective: Objective) -> tuple[str, CostModel]:
         return "padding", PaddedTokens()
     if objective == "steps" or isinstance(objective, Steps):
         return "steps", Steps()
-    if isinstance(objective, StepTime):
+    if isinstance(objective, (StepTime, TableTime)):
         return "seconds", objective
     if callable(objective):
         return str(getattr(objective, "__name__", type(objective).__name__)), objective
