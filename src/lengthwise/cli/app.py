@@ -26,6 +26,7 @@ COMMANDS = {
     "optimize": "The bucket boundaries that waste the least padding.",
     "compare": "Every batching strategy side by side on your lengths.",
     "plan": "The batches of one epoch, for every replica.",
+    "simulate": "How many target and drafter devices, what throughput.",
 }
 """Command name -> the line shown by ``lengthwise --help``; shown without importing the command."""
 

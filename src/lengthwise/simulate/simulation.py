@@ -144,6 +144,7 @@ class Simulation:
         return {
             "num_targets": self.machines.num_targets,
             "num_drafters": self.machines.num_drafters,
+            "independent": self.machines.independent,
             "seconds": self.seconds,
             "num_tokens": self.workload.num_tokens,
             "tokens_per_second": self.tokens_per_second,

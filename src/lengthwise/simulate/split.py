@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,6 +10,8 @@ from lengthwise.errors import ConfigError
 from lengthwise.simulate.model import simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lengthwise.simulate.machines import Machines
     from lengthwise.simulate.simulation import Simulation
     from lengthwise.simulate.workload import Workload
