@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "dflash": {"errors", "core", "lengths", "files", "loader"},
     "simulate": {"errors", "core"},
     "pipeline": {"errors", "core", "loader", "dflash", "simulate"},
-    "report": {"errors", "core"},
+    "diagnose": {"errors", "core", "simulate", "dflash"},
+    "report": {"errors", "core", "diagnose"},
     "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash", "pipeline"}
-    | {"predict", "calibrate", "simulate"},
+    | {"predict", "calibrate", "simulate", "diagnose"},
     "": {"errors", "core", "lengths", "files", "compare", "report"},
 }
 """Layer -> the other layers it may import; "" is the package's own front."""
@@ -50,6 +51,7 @@ AT_THE_TOP = {
     "simulate": {"numpy"},
     "pipeline": {"numpy", "torch"},
     "calibrate": {"numpy"},
+    "diagnose": {"numpy"},
     "report": {"numpy"},
     "cli": {"numpy", "rich", "typer", "tomli_w", "click"},
 }

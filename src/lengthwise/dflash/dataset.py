@@ -90,10 +90,7 @@ class PreparedDataset(Dataset[PreparedSample]):
             DataError: its columns have different lengths, or a value is null; names file and row.
         """
         place = int(index) + (len(self) if index < 0 else 0)
-        if not 0 <= place < len(self):
-            raise IndexError(f"sample {index} of {len(self):,}")
-        number = int(np.searchsorted(self._first, place, side="right")) - 1
-        row = place - int(self._first[number])
+        number, row = self.place_of(place)
         file = self.files[number]
         group = self._group(number, file.group_of(row))
         ids, mask = group.sample(row)
@@ -107,6 +104,17 @@ class PreparedDataset(Dataset[PreparedSample]):
             "loss_mask": torch.from_numpy(mask),
             "sample_id": place,
         }
+
+    def place_of(self, index: int) -> tuple[int, int]:
+        """Where a sample stands: the number of its file, and its row there, both from 0.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self):,}")
+        number = int(np.searchsorted(self._first, index, side="right")) - 1
+        return number, index - int(self._first[number])
 
     def _group(self, number: int, index: int) -> Group:
         key = (number, index)
