@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How replicas meet, and how wide an interval is to be.
+    """What takes time besides the batches, and how wide an interval is to be.
 
     Args:
         level: how often an interval is to hold the truth, in (0, 1).
@@ -25,6 +25,8 @@ class Timing:
             communicates, the accumulation steps where gradients are exchanged once for all of them.
         sync_seconds: what each such meeting takes besides waiting, in seconds: the exchange of
             gradients and the optimiser's step, where the cost does not contain them.
+        seconds_per_shape: what a shape (samples, padded length) takes when a run meets it first, in
+            seconds: a compiler's work. It is no part of an epoch's seconds.
 
     Raises:
         ConfigError: a value out of range.
@@ -33,16 +35,17 @@ class Timing:
     level: float = 0.9
     sync_every: int = 1
     sync_seconds: float = 0.0
+    seconds_per_shape: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if not 0 < self.level < 1:
             raise ConfigError(f"level must be between 0 and 1, got {self.level!r}")
         require_int("sync_every", self.sync_every, least=1)
-        if not 0 <= self.sync_seconds < math.inf:
-            raise ConfigError(
-                f"sync_seconds must be finite and at least 0, got {self.sync_seconds!r}"
-            )
+        for name in ("sync_seconds", "seconds_per_shape"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} must be finite and at least 0, got {value!r}")
 
     def meetings(self, num_steps: float) -> float:
         """How often replicas meet in so many steps."""
