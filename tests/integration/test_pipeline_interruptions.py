@@ -15,7 +15,8 @@ import pytest
 
 from lengthwise.dflash.training.describe import describe
 from lengthwise.dflash.training.setup import assemble, set_up, store_of
-from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
+from lengthwise.pipeline.run import run_pipeline
+from lengthwise.pipeline.setup import set_up_pipeline
 from support.dflash_runs import Silent, read_records, small_config, small_run_folder
 from support.pipeline_runs import (
     BOUND_SECONDS,

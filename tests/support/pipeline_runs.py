@@ -20,7 +20,8 @@ from lengthwise.dflash.training.setup import store_of
 from lengthwise.pipeline import children
 from lengthwise.pipeline.entries import ENTRIES
 from lengthwise.pipeline.rank import train
-from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
+from lengthwise.pipeline.run import run_pipeline
+from lengthwise.pipeline.setup import set_up_pipeline
 from lengthwise.pipeline.source import PipelineSource
 from lengthwise.pipeline.worker import work
 from support.dflash_runs import Silent, small_config

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
 
+    from lengthwise.calibrate import Measurement
     from lengthwise.pipeline.wire import Wire
 
 CONTEXT: BaseContext = multiprocessing.get_context("spawn")
@@ -37,6 +38,7 @@ class Child:
         line: to it.
         number: its place among its kind.
         ready: whether it has said that it waits for work.
+        timings: that it measured before.
         silent_seconds: for which it had not answered when it was killed for that; None otherwise.
         gone: whether it has ended.
     """
@@ -46,6 +48,7 @@ class Child:
     line: Line
     number: int
     ready: bool = False
+    timings: tuple[Measurement, ...] = ()
     silent_seconds: float | None = None
     gone: bool = field(default=False)
 

@@ -115,7 +115,7 @@ class Coordinator:
                 if self._began is None:
                     return None
                 self._stop()
-            if all(child.ready for child in self._ranks):
+            if all(child.ready for child in self._children):
                 self._send_work()
             self._kill_the_hung()
             self._report()
@@ -143,6 +143,7 @@ class Coordinator:
 
     def _send_work(self) -> None:
         if self._began is None:
+            self._when_ready()
             self._began = time.monotonic()
         for number, message in self._dispatcher.work():
             kind = self._workers if isinstance(message, RunBatch) else self._ranks
@@ -161,10 +162,8 @@ class Coordinator:
         elif isinstance(message, Failed):
             self._failed(child, message)
         elif isinstance(message, Ready):
-            child.ready = True
+            child.ready, child.timings = True, message.timings
             self._debts.answered(child)
-            if all(one.ready for one in self._children):
-                self._when_ready()
         elif isinstance(message, Warned):
             warnings.warn(message.text, LengthwiseWarning, stacklevel=2)
         elif child in self._workers:
@@ -179,10 +178,7 @@ class Coordinator:
             position = message.request.position
             self._observer.evaluated(position, message.evaluation, message.sums)
             return
-        self.flow.workers[child.name].add(message.busy_seconds, message.wait_seconds)
-        self.flow.num_batches += 1
-        self.flow.real_tokens += message.real_tokens
-        self.flow.padded_tokens += message.padded_tokens
+        self.flow.ran(child.name, message)
         self._dispatcher.arrived(message)
         for why in message.bad.values():
             self._bad_sample(why)
@@ -192,7 +188,7 @@ class Coordinator:
             self._dispatcher.copied(child.number, message.epoch, message.step)
         elif isinstance(message, Learnt):
             self._debts.answered(child)
-            self.flow.ranks[child.name].add(message.busy_seconds, message.wait_seconds)
+            self.flow.learnt(child.name, message)
             self._dispatcher.learnt(child.number)
         elif isinstance(message, Told):
             getattr(self._observer, message.method)(*message.arguments)

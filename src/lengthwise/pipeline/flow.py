@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lengthwise.dflash.training.progress import Observer
+
+if TYPE_CHECKING:
+    from lengthwise.dflash.training.expect import Expectation
+    from lengthwise.pipeline.messages import Arrived, Learnt
 
 
 @dataclass
@@ -15,15 +19,24 @@ class Account:
     Attributes:
         busy_seconds: at work.
         wait_seconds: without work.
+        input_seconds: of them, in which it had been given work and its samples were being read (a
+            target worker) or copied (a rank).
+        meeting_seconds: of those at work, in which a rank waited for the others and gradients were
+            summed.
+        padded_tokens: that a target worker has run.
     """
 
     busy_seconds: float = 0.0
     wait_seconds: float = 0.0
+    input_seconds: float = 0.0
+    meeting_seconds: float = 0.0
+    padded_tokens: int = 0
 
-    def add(self, busy: float, wait: float) -> None:
+    def add(self, busy: float, wait: float, input_seconds: float = 0.0) -> None:
         """Another piece of work, and the time before it."""
         self.busy_seconds += busy
         self.wait_seconds += wait
+        self.input_seconds += input_seconds
 
     @property
     def busy_share(self) -> float | None:
@@ -45,6 +58,8 @@ class Flow:
         num_pages: of the arena.
         real_tokens: that targets have run.
         padded_tokens: the same with padding.
+        token_squares: sum over their batches of padded tokens times the longest sample: what
+            attention goes by.
         num_batches: that targets have run.
         num_reruns: of them, batches run again after a loss or a resumption.
         num_bad: samples that were left out.
@@ -60,15 +75,33 @@ class Flow:
     num_pages: int = 0
     real_tokens: int = 0
     padded_tokens: int = 0
+    token_squares: int = 0
     num_batches: int = 0
     num_reruns: int = 0
     num_bad: int = 0
     workers: dict[str, Account] = field(default_factory=dict)
     ranks: dict[str, Account] = field(default_factory=dict)
 
+    def ran(self, worker: str, batch: Arrived) -> None:
+        """A target worker has run a batch."""
+        self.workers[worker].add(batch.busy_seconds, batch.wait_seconds, batch.input_seconds)
+        self.workers[worker].padded_tokens += batch.padded_tokens
+        self.num_batches += 1
+        self.real_tokens += batch.real_tokens
+        self.padded_tokens += batch.padded_tokens
+        self.token_squares += batch.padded_tokens * batch.longest
+
+    def learnt(self, rank: str, step: Learnt) -> None:
+        """A rank has learnt from its part of a step."""
+        self.ranks[rank].add(step.busy_seconds, step.wait_seconds, step.input_seconds)
+        self.ranks[rank].meeting_seconds += step.meeting_seconds
+
 
 class PipelineObserver(Observer, Protocol):
     """Is told what happens in a pipeline."""
+
+    def expected(self, expectation: Expectation) -> None:
+        """What the run can expect; before its first step."""
 
     def flowed(self, flow: Flow) -> None:
         """How things flow; about once a second."""

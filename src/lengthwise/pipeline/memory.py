@@ -10,7 +10,7 @@ from lengthwise.pipeline.dispatch import RANK_DEPTH
 
 if TYPE_CHECKING:
     from lengthwise.dflash.target.sizes import TargetBytes
-    from lengthwise.pipeline.run import PipelineSetup
+    from lengthwise.pipeline.setup import PipelineSetup
 
 UPDATE_BYTES = 16
 """Of a drafter's weight: itself, its gradient and AdamW's two averages, all in float32."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lengthwise.calibrate import Measurement
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.progress import Outcome, Position
@@ -55,6 +56,8 @@ class Arrived:
         padded_tokens: the same with padding.
         busy_seconds: of the target.
         wait_seconds: without work before.
+        input_seconds: of them, in which the batch had been given out and its rows were being read.
+        longest: tokens that each sample was padded to.
     """
 
     epoch: int
@@ -64,6 +67,8 @@ class Arrived:
     padded_tokens: int
     busy_seconds: float
     wait_seconds: float
+    input_seconds: float = 0.0
+    longest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +101,14 @@ class Learnt:
     Attributes:
         wait_seconds: until its samples were there.
         busy_seconds: to learn from them.
+        input_seconds: of the wait, in which they had arrived and were being copied.
+        meeting_seconds: of the work, in which other ranks were waited for, and gradients summed.
     """
 
     wait_seconds: float
     busy_seconds: float
+    input_seconds: float = 0.0
+    meeting_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +170,13 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From any child: models are loaded, it waits for work."""
+    """From any child: models are loaded, it waits for work.
+
+    Attributes:
+        timings: of a few shapes of the plan, for a forecast; empty for none.
+    """
+
+    timings: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from lengthwise.dflash.training.checkpoint import CheckpointStore, read_checkpoi
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
 from lengthwise.dflash.training.plan import TrainingPlan
+from lengthwise.dflash.training.probe import probe_drafter
 from lengthwise.dflash.training.setup import load_ends_of, make_drafter, store_of, target_facts
 from lengthwise.pipeline.arena import Arena
 from lengthwise.pipeline.copies import Inbox
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lengthwise.dflash.decoding.evaluation import Evaluation
+    from lengthwise.dflash.drafter import Drafter
     from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.target.ends import FrozenEnds
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.dflash.training.progress import Observer, Position, StepFacts
@@ -77,10 +80,14 @@ def train(wire: Wire, task: RankTask) -> None:
     arena = Arena(task.arena, task.arena_name)
     if device.type == "cuda":
         arena.pin()
-    loop, source = _loop(wire, task, device, arena)
+    plan = TrainingPlan(task.data, task.config)
+    models = _load(task.config, device)
+    place = (task.rank, task.num_ranks)
+    timings = probe_drafter(plan, task.config, *models, task.arena.dtype, place)
+    loop, source = _loop(wire, task, plan, *models, arena)
     if task.checkpoint is not None:
         loop.resume(read_checkpoint(task.checkpoint))
-    wire.send(Ready())
+    wire.send(Ready(timings))
     outcome = loop.run()
     source.finish()
     wire.send(Finished(outcome))
@@ -110,14 +117,21 @@ def _meet(task: RankTask, device: torch.device) -> None:
     )
 
 
-def _loop(
-    wire: Wire, task: RankTask, device: torch.device, arena: Arena
-) -> tuple[TrainingLoop, PipelineSource]:
-    config, first = task.config, task.rank == 0
-    plan = TrainingPlan(task.data, config)
+def _load(config: TrainConfig, device: torch.device) -> tuple[Drafter, FrozenEnds]:
     target_config, _ = target_facts(config)
     ends = load_ends_of(config, device)
-    drafter = make_drafter(config, target_config, ends.num_embeddings).to(device)
+    return make_drafter(config, target_config, ends.num_embeddings).to(device), ends
+
+
+def _loop(
+    wire: Wire,
+    task: RankTask,
+    plan: TrainingPlan,
+    drafter: Drafter,
+    ends: FrozenEnds,
+    arena: Arena,
+) -> tuple[TrainingLoop, PipelineSource]:
+    config, first = task.config, task.rank == 0
     learner = Learner(
         drafter,
         ends,
@@ -126,7 +140,9 @@ def _loop(
         skipped_path=Path(config.output_dir) / "skipped.jsonl",
         boundaries=task.data.length_boundaries(),
     )
-    source = PipelineSource(wire, task.data.dataset, Inbox(arena, device))
+    meetings = learner.update.meetings
+    inbox = Inbox(arena, drafter.device)
+    source = PipelineSource(wire, task.data.dataset, inbox, lambda: meetings.seconds)
     evaluates = config.evaluation.num_prompts > 0 and len(task.data.held_out.sample_ids) > 0
     loop = TrainingLoop(
         config,

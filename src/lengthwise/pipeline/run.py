@@ -6,118 +6,33 @@ import shutil
 import signal
 import socket
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.dflash.training.resume import check_same_run
-from lengthwise.dflash.training.setup import drafter_config, load_data, target_facts
-from lengthwise.errors import ConfigError
-from lengthwise.pipeline.arena import Arena, ArenaShape
+from lengthwise.pipeline.arena import Arena
 from lengthwise.pipeline.children import end_all, start
 from lengthwise.pipeline.coordinator import Coordinator
 from lengthwise.pipeline.dispatch import Dispatcher
 from lengthwise.pipeline.entries import ENTRIES, Entries
-from lengthwise.pipeline.pages import PageAllocator, pages_needed
+from lengthwise.pipeline.expect import expect
+from lengthwise.pipeline.pages import PageAllocator
 from lengthwise.pipeline.rank import LOOPBACK, SNAPSHOTS, RankTask
 from lengthwise.pipeline.worker import WorkerTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lengthwise.dflash.config import DrafterConfig
+    from lengthwise.calibrate import Measurement
     from lengthwise.dflash.training.checkpoint import Checkpoint
-    from lengthwise.dflash.training.config import TrainConfig
-    from lengthwise.dflash.training.data import TrainingData
     from lengthwise.pipeline.children import Child
     from lengthwise.pipeline.flow import PipelineObserver
+    from lengthwise.pipeline.setup import PipelineSetup
     from lengthwise.pipeline.wire import Wire
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PipelineSetup:
-    """What a pipeline consists of before it runs; nothing heavy has been loaded.
-
-    Attributes:
-        config: the run's.
-        data: what is trained on and held out.
-        plan: the epochs.
-        drafter: its sizes.
-        arena: the memory between target and drafter; large enough for every epoch.
-    """
-
-    config: TrainConfig
-    data: TrainingData
-    plan: TrainingPlan
-    drafter: DrafterConfig
-    arena: ArenaShape
-
-
-def set_up_pipeline(config: TrainConfig) -> PipelineSetup:
-    """Check devices, data and target's config, and plan the memory.
-
-    Raises:
-        ConfigError: a device that is not there, or a value that does not fit the target.
-        DataError: data that cannot be trained on.
-        ModelError: no such target.
-    """
-    _check_devices(config)
-    data = load_data(config)
-    plan = TrainingPlan(data, config)
-    target_config, dtype = target_facts(config)
-    drafter = drafter_config(config, target_config)
-    shape = ArenaShape(
-        _num_pages(plan, config), config.pipeline.page_tokens, drafter.feature_size, dtype
-    )
-    return PipelineSetup(config, data, plan, drafter, shape)
-
-
-def _check_devices(config: TrainConfig) -> None:
-    """Whether all devices are there, without touching one: the coordinator needs none itself."""
-    section = config.pipeline
-    for name in (*section.target_devices, *section.drafter_devices):
-        try:
-            device = torch.device(name)
-        except RuntimeError as error:
-            raise ConfigError(f"pipeline: {name!r} is no device: {error}") from None
-        there = torch.cuda.device_count() if device.type == "cuda" else 0
-        if device.type not in {"cpu", "cuda"} or (
-            device.type == "cuda" and (device.index or 0) >= there
-        ):
-            raise ConfigError(
-                f"pipeline: {name!r} cannot be used here: this machine has its CPU and {there} "
-                f"CUDA devices"
-            )
-    ranks = [torch.device(name) for name in section.drafter_devices]
-    if len({device.type for device in ranks}) > 1:
-        raise ConfigError(
-            f"pipeline.drafter_devices must be of one kind, got {', '.join(map(str, ranks))}"
-        )
-    if ranks[0].type == "cuda" and len({device.index or 0 for device in ranks}) < len(ranks):
-        raise ConfigError(
-            "pipeline.drafter_devices: each CUDA device can be one rank's only, got "
-            + ", ".join(map(str, ranks))
-        )
-
-
-def _num_pages(plan: TrainingPlan, config: TrainConfig) -> int:
-    """Pages that suffice in every epoch of the run: each is planned once, to be sure."""
-    section = config.pipeline
-    num_epochs = -(-plan.num_steps // plan.steps_per_epoch)
-    return max(
-        pages_needed(
-            plan.epoch(number).mix,
-            plan.data.lengths,
-            section.page_tokens,
-            section.prefetch_batches,
-        )
-        for number in range(num_epochs)
-    )
 
 
 def run_pipeline(
@@ -171,6 +86,13 @@ def _coordinator(
     observer: PipelineObserver,
     num_done: int,
 ) -> Coordinator:
+    def when_ready() -> None:
+        arena.hide()
+        found = expect(setup, num_done, _timings(workers), _timings(ranks))
+        if found is not None:
+            found.write(setup.config.output_dir)
+            observer.expected(found)
+
     allocator = PageAllocator(setup.arena.num_pages, setup.arena.page_tokens)
     dispatcher = Dispatcher(
         setup.plan,
@@ -188,8 +110,12 @@ def _coordinator(
         observer,
         timeout_seconds=setup.config.pipeline.timeout_seconds,
         max_bad_samples=setup.config.pipeline.max_bad_samples,
-        when_ready=arena.hide,
+        when_ready=when_ready,
     )
+
+
+def _timings(children: list[Child]) -> list[Measurement]:
+    return [one for child in children for one in child.timings]
 
 
 def _start_workers(

@@ -14,13 +14,15 @@ from lengthwise.dflash.formats.load import load_native
 from lengthwise.dflash.target.samples import samples_of
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
 from lengthwise.dflash.training.learner import Learner
+from lengthwise.dflash.training.plan import TrainingPlan
+from lengthwise.dflash.training.probe import probe_target
 from lengthwise.dflash.training.setup import load_target_of
 from lengthwise.errors import DataError
 from lengthwise.pipeline.arena import Arena
 from lengthwise.pipeline.child import leave_orphaned
 from lengthwise.pipeline.copies import Outbox
 from lengthwise.pipeline.devices import use_device
-from lengthwise.pipeline.messages import Arrived, Evaluate, Evaluated, Leave, Ready, RunBatch
+from lengthwise.pipeline.messages import Arrived, Evaluate, Evaluated, Leave, Part, Ready, RunBatch
 from lengthwise.pipeline.wire import HangUpError
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ def work(wire: Wire, task: WorkerTask) -> None:
     if device.type == "cuda":
         arena.pin()
     worker = _Worker(wire, task, target, arena)
-    wire.send(Ready())
+    rounds = task.config.pipeline.probe_rounds
+    plan = TrainingPlan(task.data, task.config)
+    wire.send(Ready(probe_target(plan, worker.rehearse, device, rounds)))
     jobs: queue.Queue[Any] = queue.Queue()
     reading = (wire, task.data.dataset, jobs)
     threading.Thread(target=_receive, args=reading, name="receive", daemon=True).start()
@@ -82,16 +86,17 @@ def _receive(wire: Wire, dataset: PreparedDataset, jobs: queue.Queue[Any]) -> No
     try:
         while True:
             message = wire.receive()
+            heard = time.perf_counter()
             rows = None
             if isinstance(message, RunBatch):
                 rows = [_read(dataset, sample) for sample in message.sample_ids]
-            jobs.put((message, rows))
+            jobs.put((message, rows, heard))
             if isinstance(message, Leave):
                 return
     except HangUpError:
         leave_orphaned()
     except BaseException as error:  # noqa: BLE001 - raised by whoever takes it
-        jobs.put((error, None))
+        jobs.put((error, None, 0.0))
 
 
 def _read(dataset: PreparedDataset, sample: int) -> PreparedSample | DataError:
@@ -114,8 +119,8 @@ class _Worker:
         """Do one job after the other."""
         while True:
             began = time.perf_counter()
-            message, rows = jobs.get()
-            waited = time.perf_counter() - began
+            message, rows, heard = jobs.get()
+            now = time.perf_counter()
             if isinstance(message, BaseException):
                 raise message
             if isinstance(message, Leave):
@@ -123,10 +128,31 @@ class _Worker:
             if isinstance(message, Evaluate):
                 self._wire.send(self._evaluate(message))
             else:
-                self._run(message, rows, waited)
+                self._run(message, rows, now - began, now - max(began, heard))
 
-    def _run(self, batch: RunBatch, rows: list[PreparedSample | DataError], waited: float) -> None:
-        """Run a batch; samples that are bad are told, and the others written."""
+    def rehearse(self, rows: list[list[int]]) -> None:
+        """All that is done with a batch; into pages that nobody has yet."""
+        masks = [[True] * len(row) for row in rows]
+        layers = self._task.layer_ids
+        for one in samples_of(self._target, rows, masks, range(len(rows)), layers):
+            pages = tuple(range(-(-len(one) // self._task.arena.page_tokens)))
+            self._arena.write(Part(one.sample_id, len(one), pages), one.features)
+
+    def _run(
+        self,
+        batch: RunBatch,
+        rows: list[PreparedSample | DataError],
+        waited: float,
+        reading: float = 0.0,
+    ) -> None:
+        """Run a batch; samples that are bad are told, and the others written.
+
+        Args:
+            batch: to run.
+            rows: of its samples.
+            waited: seconds before it, without work.
+            reading: of them, in which the batch was known and its rows were being read.
+        """
         self._outbox.begin()
         bad: dict[int, str] = {}
         good: dict[int, PreparedSample] = {}
@@ -152,6 +178,8 @@ class _Worker:
             padded_tokens=len(lengths) * max(lengths, default=0),
             busy_seconds=0.0,
             wait_seconds=waited,
+            input_seconds=reading,
+            longest=max(lengths, default=0),
         )
         self._outbox.send(message, [one.features for one in samples])
 

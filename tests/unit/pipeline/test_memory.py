@@ -10,7 +10,7 @@ import torch
 from lengthwise.dflash.drafter import Drafter
 from lengthwise.dflash.target import load_target, target_bytes
 from lengthwise.pipeline.memory import plan_memory
-from lengthwise.pipeline.run import set_up_pipeline
+from lengthwise.pipeline.setup import set_up_pipeline
 from support.dflash_models import FAMILIES
 from support.dflash_runs import small_run_folder
 from support.pipeline_runs import pipeline_config

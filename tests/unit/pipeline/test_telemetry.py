@@ -9,7 +9,7 @@ import pytest
 from lengthwise.dflash.training.progress import StepFacts
 from lengthwise.dflash.training.setup import load_data
 from lengthwise.pipeline.flow import Account, Flow
-from lengthwise.pipeline.run import set_up_pipeline
+from lengthwise.pipeline.setup import set_up_pipeline
 from lengthwise.pipeline.telemetry import RunFacts, Telemetry
 from support.dflash_runs import small_config, small_run_folder
 

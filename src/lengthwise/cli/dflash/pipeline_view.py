@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from lengthwise.dflash.training.expect import Expectation
     from lengthwise.dflash.training.log import RunLog
     from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
@@ -49,6 +50,7 @@ class PipelineView(TrainView):
         self._telemetry = telemetry
         self._done = num_done
         self._flow: Flow | None = None
+        self._forecast: dict[str, float] = {}
         self._live: Live | None = None
         self._plain = time.monotonic()
 
@@ -65,6 +67,15 @@ class PipelineView(TrainView):
         if self._live is not None:
             self._live.update(self._table())
             self._live.stop()
+
+    def expected(self, expectation: Expectation) -> None:
+        """Say what the run can expect, and keep it beside what it does."""
+        super().expected(expectation)
+        self._forecast = {
+            "flow_expected_tokens_per_second": expectation.tokens_per_second,
+            "flow_expected_low": expectation.low,
+            "flow_expected_high": expectation.high,
+        }
 
     def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
         """Count a step in."""
@@ -88,7 +99,7 @@ class PipelineView(TrainView):
                 print_note(line)
 
     def _write(self) -> None:
-        self.log.write({"step": self._done, **self._telemetry.record()})
+        self.log.write({"step": self._done, **self._telemetry.record(), **self._forecast})
 
     def _show(self, done: int) -> None:
         """Nothing: the table follows the clock, not the steps."""

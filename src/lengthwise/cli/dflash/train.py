@@ -136,7 +136,9 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
         show_facts(_facts(setup))
     log = RunLog(config, setup.data.length_boundaries())
     view = TrainView(setup.plan.num_steps, log, quiet=quiet)
+    num_done = 0 if checkpoint is None else checkpoint.num_steps
     try:
+        _expect(setup, num_done, view)
         loop = assemble(setup, store, view)
         if checkpoint is not None:
             _resume(loop, checkpoint, setup.plan.num_steps, quiet=quiet)
@@ -146,6 +148,17 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
         log.close()
     sizes = setup.drafter.config
     return summary_of(config, setup.data, setup.plan, sizes, _num_weights(setup), outcome, view)
+
+
+def _expect(setup: Setup, num_done: int, view: TrainView) -> None:
+    """Time a few shapes and say what the run can expect, if that can be told."""
+    from lengthwise.dflash.training.expect import expect_alone
+    from lengthwise.dflash.training.probe import probe_setup
+
+    found = expect_alone(setup.plan, num_done, *probe_setup(setup))
+    if found is not None:
+        found.write(setup.config.output_dir)
+        view.expected(found)
 
 
 def _resume(loop: TrainingLoop, checkpoint: Checkpoint, total: int, *, quiet: bool) -> None:

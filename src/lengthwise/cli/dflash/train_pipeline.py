@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
-    from lengthwise.pipeline.run import PipelineSetup
+    from lengthwise.pipeline.setup import PipelineSetup
 
 
 def train_pipeline(
@@ -33,7 +33,8 @@ def train_pipeline(
     from lengthwise.cli.dflash.train_view import show_facts
     from lengthwise.dflash.training.log import RunLog
     from lengthwise.dflash.training.setup import count_weights
-    from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
+    from lengthwise.pipeline.run import run_pipeline
+    from lengthwise.pipeline.setup import set_up_pipeline
     from lengthwise.pipeline.telemetry import RunFacts, Telemetry
 
     setup = set_up_pipeline(config)

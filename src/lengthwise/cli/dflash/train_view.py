@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from lengthwise.cli.output import LOG_SECONDS, print_note, print_table, print_warning
-from lengthwise.core.wording import duration
+from lengthwise.core.wording import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.training.expect import Expectation
     from lengthwise.dflash.training.log import RunLog
     from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
@@ -68,6 +69,11 @@ class TrainView:
         """Leave the terminal as it was."""
         if self._bar is not None:
             self._bar.stop()
+
+    def expected(self, expectation: Expectation) -> None:
+        """Say what the run can expect."""
+        if not self._quiet:
+            show_facts([("expected", words) for words in expectation_lines(expectation)])
 
     def stepped(self, position: Position, result: StepResult, facts: StepFacts) -> None:
         """Show the newest figures."""
@@ -137,6 +143,21 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
     """What is about to run, on standard error: names, and what they are."""
     for name, text in facts:
         print_note(f"{name:<9} {text}")
+
+
+def expectation_lines(found: Expectation) -> list[str]:
+    """Throughput, time to go, and what limits them."""
+    rate = f"{found.tokens_per_second:,.0f} real tokens/s ({found.low:,.0f} to {found.high:,.0f})"
+    lines = [f"{rate}, so {duration(found.seconds)} to go, without evaluations and checkpoints"]
+    busy = f"targets {percent(found.target_busy, 0)}, drafter {percent(found.drafter_busy, 0)}"
+    if not found.num_drafters:
+        return [*lines, f"of that time: {busy}"]
+    limits = {
+        "targets": "the targets are the bottleneck",
+        "drafter": "the drafter is the bottleneck",
+    }
+    held = limits.get(found.bottleneck or "", found.bottleneck or "no bottleneck")
+    return [*lines, f"busy: {busy}; {held}"]
 
 
 def show_summary(summary: Record) -> None:

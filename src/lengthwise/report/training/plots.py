@@ -196,6 +196,9 @@ def _speed(run: TrainingRun) -> Plot | None:
         )
     curves = [
         Line("with padding", thinned(run.over_time("flow_padded_tokens_per_second")), 5),
+        Line(
+            "expected before the run", thinned(run.over_time("flow_expected_tokens_per_second")), 3
+        ),
         Line("slowest stage alone", thinned(run.over_time("flow_predicted_tokens_per_second")), 2),
         Line("targets, real tokens", thinned(run.over_time("flow_tokens_per_second")), 1),
         Line("drafter, real tokens", thinned(run.over_time("flow_learnt_tokens_per_second")), 4),
@@ -204,7 +207,8 @@ def _speed(run: TrainingRun) -> Plot | None:
         "speed",
         "Tokens a second against prediction",
         "Of the last half minute. Slowest stage alone: real tokens a second at the speed at which "
-        "it works here, if it never waited: over time the pipeline cannot be faster.",
+        "it works here, if it never waited: over time the pipeline cannot be faster. Expected "
+        "beforehand: simulated from timings taken before the first step.",
         curves,
         Axes(run.time_unit, "tokens a second", "~s", from_zero=True),
     )
