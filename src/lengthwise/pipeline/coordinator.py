@@ -119,6 +119,8 @@ class Coordinator:
                 self._send_work()
             self._kill_the_hung()
             self._report()
+        self._flow_due = 0.0  # the last word comes when all is done
+        self._report()
         for child in self._children:
             child.line.send(Leave())
         return self._end()

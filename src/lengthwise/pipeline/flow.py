@@ -84,7 +84,9 @@ class Flow:
 
     def ran(self, worker: str, batch: Arrived) -> None:
         """A target worker has run a batch."""
-        self.workers[worker].add(batch.busy_seconds, batch.wait_seconds, batch.input_seconds)
+        # A process may wait for rows while its device is still at work.
+        late = min(batch.input_seconds, batch.wait_seconds)
+        self.workers[worker].add(batch.busy_seconds, batch.wait_seconds, late)
         self.workers[worker].padded_tokens += batch.padded_tokens
         self.num_batches += 1
         self.real_tokens += batch.real_tokens
