@@ -31,7 +31,8 @@ class Device:
         busy: at work; of a rank, evaluating on the way, saving and waiting for other ranks too.
         waits: cause -> seconds without work. Of a target: ``reading`` (it had a batch, whose rows
             were being read), ``room`` (it had none, and the arena had no room for the next),
-            ``work`` (it had none, though there was room). Of a rank: ``copying`` (its samples had
+            ``work`` (it had none, though there was room); of the last two each as often as records
+            show the arena full and not full. Of a rank: ``copying`` (its samples had
             arrived and were being copied), ``starting`` (until its first step had its samples: the
             pool filled), ``samples`` (its samples had not arrived).
         meeting: of the time at work, in which a rank waited for the others or gradients were
@@ -73,13 +74,15 @@ class Account:
         num_batches: of the targets.
         learn_seconds: of the first rank, in steps.
         tail_seconds: after the last step, until the last record.
+        target_tail_seconds: the same after the targets' last batch.
         evaluation_seconds: of evaluations inside ``seconds``.
         planned_efficiency: real over padded tokens by the plan; None while unknown.
         planned_batch_tokens: real tokens of a batch by the plan; None while unknown.
         devices: every process, targets first; of one process ``target_0`` and ``drafter_0``, which
             take turns.
-        load: means over the run for the rule of the bottleneck: ``prefetch``, ``hidden_states``,
-            ``pages``; empty for one process.
+        load: for the rule of the bottleneck: ``prefetch`` and ``hidden_states``, means over the
+            time in which steps were learnt from and targets ran, and ``pages``, the mean of the
+            records in which targets could have had another batch. Empty for one process.
     """
 
     kind: str
@@ -92,6 +95,7 @@ class Account:
     num_batches: int = 0
     learn_seconds: float = 0.0
     tail_seconds: float = 0.0
+    target_tail_seconds: float = 0.0
     evaluation_seconds: float = 0.0
     planned_efficiency: float | None = None
     planned_batch_tokens: float | None = None
@@ -164,8 +168,10 @@ def _of_pipeline(records: RunRecords) -> Account:
     means = _Means()
     for life in lives(records.flows, counters):
         last = life[-1]
-        account.seconds += _get(last, "flow_seconds")
-        account.tail_seconds += _get(last, "flow_seconds") - _get(last, "flow_learnt_seconds")
+        seconds = _get(last, "flow_seconds")
+        account.seconds += seconds
+        account.tail_seconds += seconds - _get(last, "flow_learnt_seconds")
+        account.target_tail_seconds += seconds - _get(last, "flow_ran_seconds")
         account.num_steps += int(_get(last, "flow_learnt_steps"))
         account.learn_seconds += _get(last, "flow_learn_seconds")
         account.target_tokens += int(_get(last, "flow_real_tokens"))
@@ -183,7 +189,8 @@ def _of_pipeline(records: RunRecords) -> Account:
 
 
 def _add_devices(account: Account, life: Sequence[Record]) -> None:
-    """Busy seconds from the last record, waits by what was full when they grew."""
+    """Busy seconds and waits; a target's without a batch are for room as often as it was full."""
+    full = _share_full(life)
     keys = [match[1] for name in life[-1] if (match := _DEVICE.match(name))]
     for key in keys:
         device = account.devices.setdefault(key, Device(key))
@@ -199,24 +206,38 @@ def _add_devices(account: Account, life: Sequence[Record]) -> None:
                 for name in ("wait", "input")
             )
             if key.startswith("target"):
-                cause = "room" if _fullness(before, record) >= FULL_PAGES else "work"
                 device.waits["reading"] += inputs
+                device.waits["room"] += (waited - inputs) * full
+                device.waits["work"] += (waited - inputs) * (1 - full)
             else:
                 cause = "starting" if starts else "samples"
                 starts = starts and waited == 0
                 device.waits["copying"] += inputs
-            device.waits[cause] += waited - inputs
+                device.waits[cause] += waited - inputs
             before = record
 
 
-def _fullness(*records: Record) -> float:
-    """How full the arena was, mean of the records that say so."""
-    shares = [
-        min(1.0, _get(record, "flow_pages_used") / usable)
-        for record in records
-        if (usable := figure(record, "flow_usable_pages"))
+def _share_full(life: Sequence[Record]) -> float:
+    """Of the records in which targets could have had another batch, those with a full arena."""
+    found = [_fullness(record) >= FULL_PAGES for record in _lacking(life)]
+    return sum(found) / len(found) if found else 0.0
+
+
+def _lacking(life: Sequence[Record]) -> list[Record]:
+    """Records in which targets could have had another batch, and there still was one."""
+    last = _get(life[-1], "flow_real_tokens")
+    return [
+        record
+        for record in life
+        if _get(record, "flow_prefetch") < _get(record, "flow_prefetch_room")
+        and _get(record, "flow_real_tokens") < last
     ]
-    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _fullness(record: Record) -> float:
+    """How full the arena was: 1 where the next batch would find no room."""
+    usable = figure(record, "flow_usable_pages")
+    return min(1.0, _get(record, "flow_pages_used") / usable) if usable else 0.0
 
 
 class _Means:
@@ -225,6 +246,7 @@ class _Means:
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
         self._seconds = 0.0
+        self._fullness: list[float] = []
 
     def add(self, life: Sequence[Record]) -> None:
         before: Record = {}
@@ -241,12 +263,14 @@ class _Means:
                 _get(record, "flow_prefetch") / room if room else 0.0
             )
             self._sums["hidden_states"] += seconds * _get(record, "flow_hidden_states")
-            self._sums["pages"] += seconds * _fullness(record)
+        self._fullness += [_fullness(record) for record in _lacking(life)]
 
     def values(self) -> dict[str, float]:
         if not self._seconds:
             return {}
-        return {name: value / self._seconds for name, value in self._sums.items()}
+        means = {name: value / self._seconds for name, value in self._sums.items()}
+        full = self._fullness
+        return means | {"pages": sum(full) / len(full) if full else 0.0}
 
 
 def _place(key: str) -> tuple[bool, int]:

@@ -79,17 +79,20 @@ CAUSES: dict[str, Words] = {
     ),
     "imbalance": Words(
         "a device slower than the others",
-        "Ranks wait in each step for the slowest: the mean time that they are together, less the "
-        "least of any rank. Of target workers: time at work beyond what their tokens take at the "
-        "pace of the middle one (of two, the quicker).",
+        "Ranks wait in each step for the slowest: the time that the middle rank (of two, the one "
+        "that waits longer) is with the others, less the least of any rank, and less checkpoints. "
+        "Of target workers: time at work beyond what their tokens take at the pace of the middle "
+        "one (of two, the quicker).",
     ),
     "exchange": Words(
         "exchange between ranks",
-        "The least time of any rank in which ranks are together: gradients are summed.",
+        "The least time of any rank in which ranks are together: gradients are summed, and now one "
+        "and now another is the slowest.",
     ),
     "saving": Words(
         "checkpoints",
-        "Between the steps of the first rank: checkpoints, and drafters written for evaluation.",
+        "Between the steps of the first rank, while others wait for it: checkpoints, and drafters "
+        "written for evaluation.",
     ),
     "starting": Words(
         "filling the pool",

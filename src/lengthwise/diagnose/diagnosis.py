@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lengthwise.diagnose.plan import RunPlan, StepContents
     from lengthwise.diagnose.records import RunRecords
     from lengthwise.diagnose.spikes import Spike
+    from lengthwise.simulate.bottleneck import Bottleneck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,6 +167,7 @@ def diagnose(run: str | Path, *, with_plan: bool = True) -> Diagnosis:
     if series is None and any(figure(row, "loss") is not None for row in records.steps):
         notes.append("the records tell no losses by length with their shares: jumps are not split")
     loop = loop_figures(records) if records.kind == "monitor" else None
+    held_up = overall_bottleneck(account) if account else None
     skipped = tuple(row["step"] for row in records.steps if row.get("skipped"))
     return Diagnosis(
         source=str(run),
@@ -175,8 +177,8 @@ def diagnose(run: str | Path, *, with_plan: bool = True) -> Diagnosis:
         time=split_time(account) if account else (),
         comparison=comparison,
         loop=loop,
-        bottleneck=_bottleneck(account),
-        phases=phases_of(records) if records.kind == "pipeline" else (),
+        bottleneck=_words_of(account, held_up),
+        phases=phases_of(records, None if held_up is None else held_up.kind),
         jumps=jumps,
         classes=series.classes if series else (),
         spikes=spikes,
@@ -185,6 +187,12 @@ def diagnose(run: str | Path, *, with_plan: bool = True) -> Diagnosis:
         advice=_advise(account, comparison, plan, jumps, loop),
         notes=tuple(notes),
     )
+
+
+def _words_of(account: Account | None, held_up: Bottleneck | None) -> str | None:
+    if account is not None and account.kind == "alone":
+        return in_turn(account)
+    return None if held_up is None else held_up.finding
 
 
 def _compared(
@@ -202,15 +210,6 @@ def _compared(
     if promise is None:
         notes.append(f"there is no {PREDICTION_FILE}: the run is compared with no prediction")
     return compare(account, promise) if account and promise else None
-
-
-def _bottleneck(account: Account | None) -> str | None:
-    if account is None:
-        return None
-    if account.kind == "alone":
-        return in_turn(account)
-    found = overall_bottleneck(account)
-    return None if found is None else found.finding
 
 
 def _contents(

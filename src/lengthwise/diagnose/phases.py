@@ -27,7 +27,7 @@ class Phase:
         begin: seconds since the run began, over all its lives.
         end: the same.
         kind: a word of :mod:`lengthwise.simulate.bottleneck`, ``"starting"`` while nothing was
-            learnt from, or ``"ending"`` when the last batches were through.
+            learnt from, ``"ending"`` when the last batches were through, ``"unknown"``.
     """
 
     begin: float
@@ -41,6 +41,8 @@ class Phase:
             return "the pool fills for the first time"
         if self.kind == "ending":
             return "the last batches are through"
+        if self.kind == "unknown":
+            return "too short to say"
         return words_of(self.kind)[0]
 
     @property
@@ -49,19 +51,23 @@ class Phase:
         return f"{duration(self.begin)} to {duration(self.end)}: {self.finding}"
 
 
-def phases_of(records: RunRecords) -> tuple[Phase, ...]:
-    """The bottleneck over a pipeline's time; empty for one process.
+def phases_of(records: RunRecords, overall: str | None = None) -> tuple[Phase, ...]:
+    """The bottleneck over a pipeline's time; empty where no records tell how it flowed.
 
     As the run itself named it, from the half minute before each record. Where a record names none,
     the run was filling its pool (nothing had been learnt from), was at its end (targets ran no
-    batch any more), or began: then what comes next counts.
+    batch any more), or had just begun: then what comes next counts.
+
+    Args:
+        records: of the run.
+        overall: its bottleneck over all the time, for a run too short to have named any.
     """
     found: list[Phase] = []
     shift = 0.0
     for life in lives(records.flows, ("flow_seconds",)):
         before = 0.0
         own: list[Phase] = []
-        for record, kind in zip(life, _kinds(life), strict=True):
+        for record, kind in zip(life, _kinds(life, overall), strict=True):
             now = figure(record, "flow_seconds") or 0.0
             own.append(Phase(shift + before, shift + now, kind))
             before = now
@@ -100,7 +106,7 @@ def in_turn(account: Account) -> str:
     )
 
 
-def _kinds(life: list[Record]) -> list[str]:
+def _kinds(life: list[Record], overall: str | None) -> list[str]:
     """A word for every record of a life."""
     last = figure(life[-1], "flow_real_tokens")
     words: list[str | None] = []
@@ -114,11 +120,14 @@ def _kinds(life: list[Record]) -> list[str]:
             words.append("ending")
         else:
             words.append(None)
-    known = "starting"
-    for place in reversed(range(len(words))):
-        known = words[place] or known
-        words[place] = known
-    return [word or known for word in words]
+    named = [word for word in words if word not in {None, "starting", "ending"}]
+    known = named[-1] if named else overall
+    found: list[str] = []
+    for word in reversed(words):
+        if word not in {None, "starting", "ending"}:
+            known = word
+        found.append(word or known or "unknown")
+    return found[::-1]
 
 
 def _merged(phases: list[Phase]) -> list[Phase]:

@@ -82,18 +82,26 @@ def target_work(account: Account) -> Seconds:
 def drafter_work(account: Account) -> Seconds:
     """``work``, ``exchange``, ``imbalance``, ``saving``; they add up to the mean time at work.
 
-    The first rank saves. While it does the others wait for it, which is no fault of its pace: that
-    part of the ranks' time together is the checkpoint's too.
+    Ranks end each step together, so the time that a rank is with the others is what it waits for
+    the slowest, and the exchange. ``exchange`` is the least of any rank; ``imbalance`` what the
+    middle rank (of two, the one that waits longer) is with the others beyond that. The first rank
+    saves between steps while the others wait for it: that much of it is ``saving``, and no fault
+    of its pace.
     """
     ranks = account.stage("drafter")
     meetings = [rank.meeting for rank in ranks]
-    exchange, mean = min(meetings), sum(meetings) / len(ranks)
-    between = max(0.0, ranks[0].busy - account.learn_seconds)
-    others = min(mean - exchange, between * (len(ranks) - 1) / len(ranks))
-    saving = between / len(ranks) + others
-    imbalance = mean - exchange - others
+    saving = max(0.0, ranks[0].busy - account.learn_seconds)
+    if len(ranks) > 1:
+        saving = min(saving, max(0.0, _middle(meetings[1:]) - meetings[0]))
+    exchange = min(meetings)
+    imbalance = max(0.0, _middle(meetings) - exchange - saving)
     work = account.busy("drafter") - exchange - imbalance - saving
     return {"work": work, "exchange": exchange, "imbalance": imbalance, "saving": saving}
+
+
+def _middle(values: list[float]) -> float:
+    """The middle one; the larger of two in the middle."""
+    return sorted(values)[len(values) // 2]
 
 
 def mean_waits(devices: list[Device]) -> Seconds:
@@ -117,6 +125,7 @@ def outside(account: Account, rest: float) -> Seconds:
         # The first target worker evaluates; the drafter goes on meanwhile.
         is_target = slowest_stage(account) == "target"
         evaluation = evaluation / len(account.stage("target")) if is_target else 0.0
+        ending = account.target_tail_seconds if is_target else ending
     evaluation = min(max(rest, 0.0), evaluation)
     ending = min(max(rest - evaluation, 0.0), ending)
     return {
