@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,24 +22,11 @@ if TYPE_CHECKING:
 
     from lengthwise.core.cost import CostModel
     from lengthwise.core.histogram import LengthHistogram
-    from lengthwise.core.limits import BatchLimits, Int64Array
+    from lengthwise.core.limits import BatchLimits
     from lengthwise.predict.pricing import Fit
 
 _SAMPLE = 1 << 17
-"""Samples of the plan that shows how long replicas wait for each other, at most about."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Epoch:
-    """Expected totals of an epoch, over all replicas."""
-
-    num_batches: float
-    padded_tokens: float
-    seconds: float
-    sizes: Int64Array
-    """Typical batches, for the interval: samples ..."""
-    longest: Int64Array
-    """... and padded length of each."""
+"""Samples at most, about, of the plan that stands for the epoch where no expectation is known."""
 
 
 def predict_expected(
@@ -56,9 +42,9 @@ def predict_expected(
     """What an epoch packed greedily inside buckets is expected to take.
 
     The seconds of all batches are the exact expectation over orders of the samples (see
-    :func:`~lengthwise.core.boundaries.evaluate_boundaries`). With several replicas, how long they
-    wait for each other comes from one plan in the default order, of an even thinning of the
-    lengths where there are more than 131,072 samples.
+    :func:`~lengthwise.core.boundaries.evaluate_boundaries`). How wide the interval is, and how long
+    several replicas wait for each other, comes from one plan in the default order, of an even
+    thinning of the lengths where there are more than 131,072 samples.
 
     Args:
         hist: lengths in tokens and their counts.
@@ -75,27 +61,31 @@ def predict_expected(
         DataError: there are no samples.
         OversizeError: a sample fits no batch; apply the ``oversize`` policy first.
     """
-    pricing = Pricing.of(cost, timing.level)
+    model = Pricing.of(cost, timing.level).model
     replicas = require_int("num_replicas", num_replicas, least=1)
     edges = (0, hist.longest + 1) if boundaries is None else tuple(boundaries)
     edges = validate_boundaries(edges, hist.shortest, hist.longest)
-    epoch = _expect(hist, limits, edges, pricing.model, ceiling=pad_to_boundary)
+    evaluator = Evaluator.build(hist, limits, model, ceiling=pad_to_boundary)
+    buckets = evaluator.expect(without_empty_buckets(edges, hist)[0])[0]
+    num_batches, padded_tokens, seconds = (sum(column) for column in zip(*buckets, strict=True))
     config = BatchingConfig(limits=limits, boundaries=edges, pad_to_boundary=pad_to_boundary)
-    mean = epoch.seconds / replicas
-    computing = mean / (1 - _imbalance(hist, config, pricing.model, replicas, timing.sync_every))
-    meeting = timing.meetings(epoch.num_batches / replicas) * timing.sync_seconds
-    spread = pricing.spread(epoch.sizes, epoch.longest)
-    parts = {name: value / replicas for name, value in _parts(hist, epoch, pricing.model).items()}
+    typical = _typical(hist, config, cost, replicas, replace(timing, sync_seconds=0.0))
+    mean = seconds / replicas
+    computing = mean / (1 - typical.rank_imbalance)
+    meeting = timing.meetings(num_batches / replicas) * timing.sync_seconds
+    scale = computing / typical.seconds
+    parts = _parts(hist, num_batches, padded_tokens, seconds, model)
+    parts = {name: value / replicas for name, value in parts.items()}
     return Prediction(
         basis="expected",
         seconds=computing + meeting,
-        low=None if spread is None else spread[0] * computing + meeting,
-        high=None if spread is None else spread[1] * computing + meeting,
+        low=None if typical.low is None else typical.low * scale + meeting,
+        high=None if typical.high is None else typical.high * scale + meeting,
         level=timing.level,
         real_tokens=hist.num_tokens,
-        padded_tokens=epoch.padded_tokens,
+        padded_tokens=padded_tokens,
         num_samples=hist.num_samples,
-        num_batches=epoch.num_batches,
+        num_batches=num_batches,
         num_replicas=replicas,
         rank_imbalance=(computing - mean) / (computing + meeting),
         num_shapes=None,
@@ -103,56 +93,37 @@ def predict_expected(
     )
 
 
-def _expect(
-    hist: LengthHistogram,
-    limits: BatchLimits,
-    edges: tuple[int, ...],
-    model: CostModel,
-    *,
-    ceiling: bool,
-) -> _Epoch:
-    edges, _ = without_empty_buckets(edges, hist)
-    evaluator = Evaluator.build(hist, limits, model, ceiling=ceiling)
-    found = np.array(evaluator.expect(edges)[0])
-    num_batches, padded, seconds = found.T
-    samples = np.array([hist.between(*pair).num_samples for pair in pairwise(edges)])
-    typical = np.maximum(1, np.rint(num_batches)).astype(np.int64)
-    return _Epoch(
-        num_batches=float(num_batches.sum()),
-        padded_tokens=float(padded.sum()),
-        seconds=float(seconds.sum()),
-        sizes=np.repeat(np.maximum(1, np.rint(samples / num_batches)).astype(np.int64), typical),
-        longest=np.repeat(np.maximum(1, np.rint(padded / samples)).astype(np.int64), typical),
-    )
-
-
-def _parts(hist: LengthHistogram, epoch: _Epoch, model: CostModel) -> dict[str, float]:
-    """What the seconds go into, summed over replicas; a table does not tell padding apart here."""
-    if not isinstance(model, StepTime):
-        return {"tokens": epoch.seconds}
-    squares = float(np.dot(np.square(hist.lengths, dtype=np.float64), hist.counts))
-    parts = {
-        "overhead": model.fixed_seconds * epoch.num_batches,
-        "tokens": model.seconds_per_token * hist.num_tokens,
-        "padding": model.seconds_per_token * (epoch.padded_tokens - hist.num_tokens),
-        "attention": model.seconds_per_token_squared * squares,
-    }
-    return parts | {"padding_attention": epoch.seconds - sum(parts.values())}
-
-
-def _imbalance(
+def _typical(
     hist: LengthHistogram,
     config: BatchingConfig,
-    model: CostModel,
+    cost: Fit | CostModel,
     num_replicas: int,
-    sync_every: int,
-) -> float:
-    """Share of their time that replicas wait for the slowest, in one plan of a part of the data."""
-    if num_replicas == 1:
-        return 0.0
+    timing: Timing,
+) -> Prediction:
+    """One plan's prediction, of all samples or of an even thinning."""
     stride = max(1, hist.num_samples // _SAMPLE)
     kept = np.diff(np.cumsum(hist.counts) // stride, prepend=0)
     lengths = np.repeat(hist.lengths, kept)
-    plan = build_plan(lengths, config, num_replicas=num_replicas)
-    timing = Timing(sync_every=sync_every)
-    return predict_plan(plan, lengths, model, timing).rank_imbalance
+    return predict_plan(
+        build_plan(lengths, config, num_replicas=num_replicas), lengths, cost, timing
+    )
+
+
+def _parts(
+    hist: LengthHistogram,
+    num_batches: float,
+    padded_tokens: float,
+    seconds: float,
+    model: CostModel,
+) -> dict[str, float]:
+    """What the seconds go into, summed over replicas; a table does not tell padding apart here."""
+    if not isinstance(model, StepTime):
+        return {"tokens": seconds}
+    squares = float(np.dot(np.square(hist.lengths, dtype=np.float64), hist.counts))
+    parts = {
+        "overhead": model.fixed_seconds * num_batches,
+        "tokens": model.seconds_per_token * hist.num_tokens,
+        "padding": model.seconds_per_token * (padded_tokens - hist.num_tokens),
+        "attention": model.seconds_per_token_squared * squares,
+    }
+    return parts | {"padding_attention": seconds - sum(parts.values())}

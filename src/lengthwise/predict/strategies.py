@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lengthwise.predict.prediction import Prediction
     from lengthwise.predict.pricing import Fit, Timing
 
-SHOWN = ("sorted", "random", "bucketed", "windowed", "pooled")
-"""Strategies that are predicted, besides those given."""
+SHOWN = ("sorted", "random", "bucketed", "windowed", "pooled", "given")
+"""Strategies that are predicted, of those that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
