@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "Every batching strategy side by side on your lengths.",
     "plan": "The batches of one epoch, for every replica.",
     "simulate": "How many target and drafter devices, what throughput.",
+    "diagnose": "Why a run was as fast as it was, why its loss jumps, and what to change.",
 }
 """Command name -> the line shown by ``lengthwise --help``; shown without importing the command."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lengthwise.cli.output import console
+from lengthwise.cli.report_table import print_report_table
 from lengthwise.report import sections, tables, words
 
 if TYPE_CHECKING:
@@ -12,11 +13,8 @@ if TYPE_CHECKING:
 
     from lengthwise.core.histogram import LengthHistogram
     from lengthwise.report.data import FrontierPoint, ReportData
-    from lengthwise.report.tables import Table
 
-_GAP = 2
 _POINTS_A_FAMILY = 4
-_MARK = "→ "
 
 
 def print_comparison(data: ReportData) -> None:
@@ -26,7 +24,7 @@ def print_comparison(data: ReportData) -> None:
     if data.histogram is not None:
         _print_sparkline(out, data.histogram)
     out.print()
-    _print_table(out, tables.strategy_table(data))
+    print_report_table(out, tables.strategy_table(data))
     out.print()
     out.print(words.headline(data), markup=False, style="bold")
     if data.reason:
@@ -34,7 +32,7 @@ def print_comparison(data: ReportData) -> None:
     if data.frontier:
         shown = thinned(data.frontier)
         out.print()
-        _print_table(out, tables.frontier_table(shown))
+        print_report_table(out, tables.frontier_table(shown))
         if len(shown) < len(data.frontier):
             note = f"{len(shown)} of {len(data.frontier)} points; --json and --html have all"
             out.print(note, style="dim")
@@ -59,34 +57,3 @@ def _print_sparkline(out: Console, histogram: LengthHistogram) -> None:
     if room >= 10:
         line = f"lengths {ends[0]} {histogram.sparkline(room)} {ends[1]}"
         out.print(line, markup=False, no_wrap=True)
-
-
-def _print_table(out: Console, table: Table) -> None:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    fitted, left_out = table.fitted(out.width - len(_MARK), _GAP)
-    shown = RichTable(
-        box=None,
-        padding=(0, _GAP, 0, 0),
-        pad_edge=False,
-        header_style="dim",
-    )
-    for column in fitted.columns:
-        shown.add_column(
-            column.short,
-            justify="right" if column.numeric else "left",
-            max_width=None if column.numeric else tables.WORDS_WIDTH + len(_MARK),
-            no_wrap=column.numeric,
-            vertical="bottom",
-        )
-    for place, row in enumerate(fitted.rows):
-        marked = place in fitted.marked
-        mark = (_MARK if marked else " " * len(_MARK)) if fitted.marked else ""
-        cells = [Text(cell) for cell in (mark + row[0], *row[1:])]
-        shown.add_row(*cells, style="bold" if marked else "")
-    out.print(table.caption, style="bold", markup=False)
-    out.print(shown)
-    if left_out:
-        names = ", ".join(name.replace("-\n", "").replace("\n", " ") for name in left_out)
-        out.print(f"left out for lack of width: {names}; --json has all", style="dim", markup=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.diagnose.records import figure, lives
@@ -81,8 +82,8 @@ class Account:
         devices: every process, targets first; of one process ``target_0`` and ``drafter_0``, which
             take turns.
         load: for the rule of the bottleneck: ``prefetch`` and ``hidden_states``, means over the
-            time in which steps were learnt from and targets ran, and ``pages``, the mean of the
-            records in which targets could have had another batch. Empty for one process.
+            time in which steps were learnt from and targets ran, and ``pages``, the middle of
+            the records in which targets could have had another batch. Empty for one process.
     """
 
     kind: str
@@ -269,8 +270,7 @@ class _Means:
         if not self._seconds:
             return {}
         means = {name: value / self._seconds for name, value in self._sums.items()}
-        full = self._fullness
-        return means | {"pages": sum(full) / len(full) if full else 0.0}
+        return means | {"pages": median(self._fullness) if self._fullness else 0.0}
 
 
 def _place(key: str) -> tuple[bool, int]:
