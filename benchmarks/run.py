@@ -24,6 +24,7 @@ import planning
 import remix
 import sampling
 import scanning
+import simulation
 import streaming
 import training
 import training_page
@@ -43,6 +44,7 @@ PARTS = {
     "training": training.measure,
     "remix": remix.measure,
     "pipeline_soak": pipeline_soak.measure,
+    "simulation": simulation.measure,
     "dflash_step": dflash_step.measure,
     "import_time": import_time.measure,
 }

@@ -49,7 +49,7 @@ class Machines:
         for name in ("num_targets", "num_drafters", "prefetch_batches", "step_depth"):
             require_int(name, getattr(self, name), least=1)
         if self.channel_bytes is not None:
-            require_int("channel_bytes", self.channel_bytes, least=0)
+            require_int("channel_bytes", self.channel_bytes, least=0, most=2**61)
         _require_rate("transfer_bytes_per_second", self.transfer_bytes_per_second)
         if self.target_speeds is not None:
             object.__setattr__(self, "target_speeds", tuple(self.target_speeds))
