@@ -234,23 +234,33 @@ def read_logs(output):
     return found
 
 
-def write_run_folder(folder, lengths, *, answer_share=0.5, seed=0):
-    """A tiny target and prepared samples of given lengths, whose later part is to be learnt."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    write_target(Path(folder, "target"), max_position_embeddings=int(max(lengths)))
+def write_run_folder(folder, lengths, *, ids=None, answer_share=0.5, **sizes):
+    """A small target and prepared samples of given lengths, whose later part is to be learnt.
+
+    Args:
+        folder: to write into.
+        lengths: tokens of every sample.
+        ids: all tokens, one sample after the other; None draws them.
+        answer_share: of each sample that is to be learnt.
+        sizes: of the target, unlike those of tests.
+    """
+    lengths, folder = np.asarray(lengths, np.int64), Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_target(folder / "target", max_position_embeddings=int(lengths.max()), **sizes)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    ids = np.random.default_rng(seed).integers(0, EOS_TOKEN, int(offsets[-1]), dtype=np.int32)
+    if ids is None:
+        ids = np.random.default_rng(0).integers(0, EOS_TOKEN, int(offsets[-1]))
     places = np.arange(ids.size) - np.repeat(offsets[:-1], lengths)
-    mask = places >= np.repeat(np.asarray(lengths) * (1 - answer_share), lengths)
+    mask = places >= np.repeat(lengths * (1 - answer_share), lengths)
     table = pa.table(
         {
-            "input_ids": pa.ListArray.from_arrays(offsets, pa.array(ids)),
+            "input_ids": pa.ListArray.from_arrays(offsets, pa.array(ids, pa.int32())),
             "loss_mask": pa.ListArray.from_arrays(offsets, pa.array(mask)),
-            "seq_len": pa.array(np.asarray(lengths, np.int32)),
+            "seq_len": pa.array(lengths, pa.int32()),
         }
     )
-    pq.write_table(table, Path(folder, "samples.parquet"), row_group_size=16)
-    return Path(folder)
+    pq.write_table(table, folder / "samples.parquet", row_group_size=16)
+    return folder
 
 
 def stage_config(folder, output, *, workers=1, ranks=1, **sections):
