@@ -89,6 +89,7 @@ def predict_expected(
         num_replicas=replicas,
         rank_imbalance=(computing - mean) / (computing + meeting),
         num_shapes=None,
+        extrapolated=typical.extrapolated,
         parts=parts | {"waiting": computing - mean, "synchronising": meeting},
     )
 

@@ -66,6 +66,7 @@ def predict_plan(
         num_replicas=replicas,
         rank_imbalance=(computing - mean) / (computing + meeting),
         num_shapes=num_shapes(batches),
+        extrapolated=pricing.extrapolated(batches.sizes, batches.padded),
         parts=parts | {"waiting": computing - mean, "synchronising": meeting},
     )
 

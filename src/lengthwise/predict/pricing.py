@@ -54,7 +54,22 @@ class Timing:
 
 @runtime_checkable
 class Fit(Protocol):
-    """A cost model with an error bar, such as :class:`~lengthwise.calibrate.CostFit`."""
+    """A cost model with an error bar, such as :class:`~lengthwise.calibrate.CostFit`.
+
+    Attributes:
+        batch_size: samples of each shape that was measured; int64, shape (S,).
+        longest: padded tokens of each sample of these shapes; int64, shape (S,).
+    """
+
+    @property
+    def batch_size(self) -> Int64Array:
+        """Samples of each measured shape."""
+        ...
+
+    @property
+    def longest(self) -> Int64Array:
+        """Padded tokens of each sample of these shapes."""
+        ...
 
     @property
     def cost(self) -> CostModel:
@@ -117,3 +132,15 @@ class Pricing:
         total = float(self.seconds(batch_size, longest).sum())
         low, high = self.fit.interval(batch_size, longest, level=self.level, total=True)
         return float(low) / total, float(high) / total
+
+    def extrapolated(self, batch_size: Int64Array, longest: Int64Array) -> float | None:
+        """Share of the seconds in batches larger or longer than any measured; None without a fit.
+
+        There the model has to be believed; nothing vouches for it.
+        """
+        if self.fit is None:
+            return None
+        most_tokens = int((self.fit.batch_size * self.fit.longest).max())
+        beyond = (batch_size * longest > most_tokens) | (longest > int(self.fit.longest.max()))
+        seconds = self.seconds(batch_size, longest)
+        return float(seconds[beyond].sum() / seconds.sum())

@@ -108,8 +108,20 @@ def test_the_interval_is_the_fits_for_the_batches_that_the_clock_follows():
     assert found.level == 0.7
 
 
+def test_time_beyond_the_measured_shapes_is_told():
+    """Measured up to 12 tokens in a batch and 6 in a sample. Batches here: 1 x 12 is too long,
+    4 x 5 = 20 tokens too large, 2 x 6 inside; 12 + 20 of 44 tokens, at a second each."""
+    plan = plan_of([12, 5, 5, 5, 5, 6, 6], boundaries=(0, 6, 7, 13))
+    shapes = sorted(zip(plan.batches.sizes.tolist(), plan.batches.padded.tolist(), strict=True))
+    assert shapes == [(1, 12), (2, 6), (4, 5)]
+    fit = StubFit(StepTime(seconds_per_token=1.0))
+    found = predict_plan(plan, [12, 5, 5, 5, 5, 6, 6], fit)
+    assert found.extrapolated == pytest.approx(32 / 44)
+
+
 def test_a_cost_model_alone_has_no_interval():
     found = predict_plan(plan_of(), LENGTHS, COST)
+    assert found.extrapolated is None
     assert (found.low, found.high) == (None, None)
     assert (found.tokens_per_second_low, found.tokens_per_second_high) == (None, None)
 
