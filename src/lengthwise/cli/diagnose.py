@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lengthwise.cli.options import Json
+from lengthwise.cli.options import Json, PlanAgain
 from lengthwise.cli.output import console, print_json, print_warning
 from lengthwise.cli.report_table import print_report_table
 
@@ -23,17 +23,9 @@ Run = Annotated[
         show_default=False,
     ),
 ]
-Plan = Annotated[
-    bool,
-    typer.Option(
-        "--plan/--no-plan",
-        help="Plan the run again from its config and data: names the samples behind a spike, "
-        "compares with other plans. Reads the loss masks of all samples once.",
-    ),
-]
 
 
-def command(run_dir: Run, plan: Plan = True, json: Json = False) -> None:
+def command(run_dir: Run, plan: PlanAgain = True, json: Json = False) -> None:
     """Why a run was as fast as it was, why its loss jumps, and what to change.
 
     Compares with what was predicted before the run (prediction.json): the difference in tokens a
@@ -59,12 +51,7 @@ def print_diagnosis(found: Diagnosis) -> None:
 
     out = console()
     out.print(said.verdict(found), markup=False, style="bold")
-    tables = []
-    if found.account is not None:
-        tables = [said.time_table(found), said.device_table(found)]
-        if found.comparison is not None:
-            tables.insert(0, said.comparison_table(found.comparison))
-    for table in tables:
+    for table in said.time_tables(found):
         out.print()
         print_report_table(out, table)
     lines = [*said.bottleneck(found), said.jumps(found), said.skipped(found)]

@@ -148,3 +148,11 @@ Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads that read files; by default one per CPU core."),
 ]
+PlanAgain = Annotated[
+    bool,
+    typer.Option(
+        "--plan/--no-plan",
+        help="Plan the run again from its config and data: names the samples behind a spike, "
+        "compares with other plans. Reads the loss masks of all samples once.",
+    ),
+]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from lengthwise._version import __version__
-from lengthwise.cli.options import Json
+from lengthwise.cli.options import Json, PlanAgain
 from lengthwise.cli.output import print_json, print_note, print_table, print_warning
 from lengthwise.errors import ConfigError, DataError
 
@@ -38,13 +38,14 @@ Html = Annotated[
 ]
 
 
-def command(run_dir: Run, html: Html = None, json: Json = False) -> None:
+def command(run_dir: Run, html: Html = None, plan: PlanAgain = True, json: Json = False) -> None:
     """A training run as one HTML page, from the records it wrote.
 
     Curves of loss (raw, adjusted by length, smoothed), accuracy by position, acceptance on held-out
     prompts, learning rate, gradient norm, tokens a second against prediction; of a pipeline
-    its queues and how busy each device was.
+    its queues and how busy each device was. With what `lengthwise diagnose` finds.
     """
+    from lengthwise.diagnose import diagnose
     from lengthwise.report.data import Provenance
     from lengthwise.report.training import TrainingRun, render_training_html
     from lengthwise.report.training.sections import facts, headline
@@ -59,7 +60,7 @@ def command(run_dir: Run, html: Html = None, json: Json = False) -> None:
     )
     run = TrainingRun.from_records(records, origin)
     if html is not None:
-        _write(html, render_training_html(run))
+        _write(html, render_training_html(run, diagnose(run_dir, with_plan=plan)))
     found = facts(run)
     if json:
         print_json({"headline": headline(run), **_summary(run), "html": html and str(html)})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from lengthwise.core.wording import duration
 from lengthwise.report.tables import Column, Table
 from lengthwise.report.words import ABSENT, Term, count, share, significant
 
@@ -62,7 +62,7 @@ def time_table(found: Diagnosis) -> Table:
         Column("share of the time", "share"),
     )
     rows = [
-        (one.label, _fixed(one.seconds), share(one.seconds / account.seconds))
+        (one.label, _fixed(one.seconds), share(round(one.seconds / account.seconds, 6)))
         for one in _shown(found.time, account.seconds)
     ]
     whole = ("all", _fixed(account.seconds), share(1.0))
@@ -192,6 +192,58 @@ def advice(found: Diagnosis) -> str:
     return f"{_capital(one.change)}: {one.expectation} expected, since {one.reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class DiagnosisSection:
+    """What the page says of a diagnosis, in the order of the page.
+
+    Attributes:
+        verdict: how fast, against what was predicted.
+        advice: what to change.
+        bottleneck: what held the run up, in sentences.
+        tables: of the time.
+        loss: sentences about the loss.
+        loss_tables: by class, spikes, samples.
+        terms: what the causes mean.
+        notes: what is missing.
+    """
+
+    verdict: str
+    advice: str
+    bottleneck: tuple[str, ...]
+    tables: tuple[Table, ...]
+    loss: tuple[str, ...]
+    loss_tables: tuple[Table, ...]
+    terms: tuple[Term, ...]
+    notes: tuple[str, ...]
+
+
+def section(found: Diagnosis) -> DiagnosisSection:
+    """Everything that the page says."""
+    samples = sample_table(found)
+    return DiagnosisSection(
+        verdict=verdict(found),
+        advice=advice(found),
+        bottleneck=tuple(bottleneck(found)),
+        tables=tuple(time_tables(found)),
+        loss=tuple(filter(None, (jumps(found), skipped(found)))),
+        loss_tables=(
+            *((class_table(found),) if found.jumps else ()),
+            *((spike_table(found),) if found.spikes else ()),
+            *((samples,) if samples else ()),
+        ),
+        terms=cause_terms(found),
+        notes=found.notes,
+    )
+
+
+def time_tables(found: Diagnosis) -> list[Table]:
+    """Those of the run's time; none where it is not on record."""
+    if found.account is None:
+        return []
+    compared = [comparison_table(found.comparison)] if found.comparison else []
+    return [*compared, time_table(found), device_table(found)]
+
+
 def cause_terms(found: Diagnosis) -> tuple[Term, ...]:
     """What the causes that are shown mean."""
     account = found.account
@@ -232,10 +284,3 @@ def _fixed(seconds: float) -> str:
 def _signed(value: float, digits: int = 1) -> str:
     text = f"{value:+,.{digits}f}"
     return text[1:] if float(text.replace(",", "")) == 0 else text.replace("-", "−")
-
-
-def length_of(found: Diagnosis) -> str:
-    """How much of the run is on record, in words."""
-    if found.account is None:
-        return f"{count(found.num_steps)} steps"
-    return f"{count(found.account.num_steps)} steps in {duration(found.account.seconds)}"
