@@ -24,14 +24,14 @@ VOCABULARY = 260
 """Bytes, and some ids that no text has."""
 MASK = VOCABULARY - 1
 SIZES = {
-    "vocab_size": VOCABULARY, "eos_token_id": MASK - 1, "hidden_size": 128,
-    "intermediate_size": 384, "head_dim": 32, "initializer_range": 0.05,
+    "vocab_size": VOCABULARY, "eos_token_id": MASK - 1, "hidden_size": 64,
+    "intermediate_size": 192, "head_dim": 16, "initializer_range": 0.05,
 }  # fmt: skip
 SETTINGS = {
     "drafter": {"mask_token_id": MASK, "num_hidden_layers": 2, "block_size": 4},
-    "batching": {"max_tokens": 4_096},
+    "batching": {"max_tokens": 2_048},
     "step": {
-        "anchors_per_step": 512, "max_anchors": 32, "max_anchors_per_batch": 256,
+        "anchors_per_step": 256, "max_anchors": 32, "max_anchors_per_batch": 256,
         "shape_multiple": 8,
     },
 }  # fmt: skip

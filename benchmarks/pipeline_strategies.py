@@ -59,7 +59,7 @@ def imitated(folder, quick):
 
 def real(folder, quick):
     """Small models on functions of the standard library."""
-    write_functions(folder, 200 if quick else 1_500)
+    write_functions(folder, 100 if quick else 600)
 
     def config_of(arm):
         return functions_config(folder, folder / "out", **arm)

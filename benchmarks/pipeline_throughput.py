@@ -76,7 +76,7 @@ def real_overhead(folder, quick):
 
     Nothing else can make a stage faster than it is alone; so the least of several is the truest.
     """
-    write_functions(folder, 200 if quick else 1_500)
+    write_functions(folder, 100 if quick else 600)
     config = functions_config(folder, folder / "out")
     rows = [real_round(config) for _ in range(1 if quick else ROUNDS)]
     least = {name: min(row[name] for row in rows) for name in rows[0]}

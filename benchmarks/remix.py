@@ -12,11 +12,14 @@ from pathlib import Path
 from textwrap import wrap
 
 import numpy as np
+import torch
 from workloads import PUBLISHED, RUN_LIMITS, run_lengths
 
 import lengthwise as lw
 from lengthwise.core.diversity import design_effect
 from lengthwise.core.remix import remix
+from lengthwise.dflash.batch import Sample, pack_rows, pad_rows, round_up, split_by_anchors
+from lengthwise.dflash.training.sections import BatchingSection, StepSection
 
 RESULT = Path(__file__).parent / "results" / "remix.json"
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "dflash.md"
@@ -27,6 +30,12 @@ POOLS = (2, 4, 8, 16, 24, 32)
 STEPS = (8_192, 32_768, 131_072)
 MIXED = (1, 2, 4, 8, 16, 32)
 EPOCHS = 3
+DEFAULT = 24
+"""Batches of the default's pool."""
+LAID_OUT = 50
+"""Steps whose rows are laid out."""
+TOKEN_BYTES = 5 * 4_096 * 2
+"""Features of a token: five taps of Qwen3-8B in bfloat16."""
 
 
 def measure(quick):
@@ -55,6 +64,8 @@ def measure(quick):
             "step_anchors": step_anchors,
             "design_effect": effect,
             "num_steps": found[0].num_steps,
+            "pool_bytes": pool_batches * BatchingSection().max_tokens * TOKEN_BYTES,
+            "rows": fills(found[0], lengths) if (pool_batches, mixed) == (DEFAULT, 8) else None,
         }
 
     return {
@@ -64,8 +75,30 @@ def measure(quick):
         "samples_per_step": STEP_ANCHORS / cost_mean,
         "bucketed": bucketed(lengths, STEP_ANCHORS / cost_mean),
         "pools": [row(pool, step_anchors=step) for step in STEPS for pool in POOLS],
-        "mixed": [row(pool, mixed) for pool in (8, 16, 32) for mixed in MIXED],
+        "mixed": [row(pool, mixed) for pool in (8, 16, 24, 32) for mixed in MIXED],
     }
+
+
+def fills(plan, lengths):
+    """The share of real tokens in the rows that a drafter runs, as its config lays them out."""
+    section, real, laid = StepSection(), 0, {"packed": 0, "padded": 0}
+    for step in range(min(LAID_OUT, plan.num_steps)):
+        samples = [blank(sample, int(lengths[sample])) for sample in plan.step(step)]
+        for part in split_by_anchors(samples, section.max_anchors_per_batch, section.max_anchors):
+            multiple = section.shape_multiple
+            width = round_up(max(map(len, part)), multiple)
+            real += sum(map(len, part))
+            laid["packed"] += pack_rows(part, width, multiple_of=multiple).input_ids.numel()
+            laid["padded"] += pad_rows(part, multiple_of=multiple).input_ids.numel()
+    return {name: real / tokens for name, tokens in laid.items()}
+
+
+def blank(sample, length):
+    """A sample without features, the latter half of it supervised."""
+    return Sample(
+        int(sample), torch.zeros(length, dtype=torch.int64),
+        torch.arange(length) >= length - length // 2 - 1, torch.zeros(length, 0),
+    )  # fmt: skip
 
 
 def by_length(lengths, mixed):
@@ -103,11 +136,20 @@ def parts(found):
     table = {
         (row["step_anchors"], row["pool_batches"]): row["design_effect"] for row in found["pools"]
     }
+    sizes = {row["pool_batches"]: row["pool_bytes"] / 2**30 for row in found["pools"]}
     rows = [
-        (f"pool of {pool} batches", *(f"{table[step, pool]:.2f}" for step in STEPS))
+        (
+            f"pool of {pool} batches" + (" (default)" if pool == DEFAULT else ""),
+            *(f"{table[step, pool]:.2f}" for step in STEPS),
+            f"{sizes[pool]:,.1f}",
+        )
         for pool in POOLS
     ]
-    columns = ("samples of a step come from", *(f"{step:,} anchors a step" for step in STEPS))
+    columns = (
+        "samples of a step come from",
+        *(f"{step:,} anchors a step" for step in STEPS),
+        "GiB for Qwen3-8B",
+    )
     old = found["bucketed"]
     mixed = {
         (row["pool_batches"], row["mixed_batches"]): row["design_effect"] for row in found["mixed"]
@@ -121,8 +163,17 @@ def parts(found):
         f"{old['batches_per_step']} batches each, have a design effect of "
         f"{old['design_effect']:.0f}. Behind a pool:"
     )
+    filled = next(row["rows"] for row in found["pools"] if row["rows"])
+    after = (
+        f"The last column is for five taps in bfloat16 and batches of 16,384 tokens, the default. "
+        f"Of the rows that the drafter runs for steps out of the default's pool, "
+        f"{100 * filled['packed']:.1f} % are real tokens when packed, "
+        f"{100 * filled['padded']:.1f} % when padded (its cost goes with anchors more than with "
+        f"tokens)."
+    )
+    table_text = _table(columns, rows)
     return {
-        "remix": "\n".join(wrap(text, 100)) + "\n\n" + _table(columns, rows),
+        "remix": "\n\n".join(("\n".join(wrap(text, 100)), table_text, "\n".join(wrap(after, 100)))),
         "mixed": _table(
             ("`mixed_batches`", *(f"pool of {pool}" for pool in pools)),
             [(m, *(f"{mixed[pool, m]:.2f}" for pool in pools)) for m in MIXED],
