@@ -19,7 +19,9 @@ import import_time
 import optimiser
 import ordering
 import performance_page
+import pipeline_page
 import pipeline_soak
+import pipeline_throughput
 import planning
 import remix
 import sampling
@@ -44,6 +46,7 @@ PARTS = {
     "training": training.measure,
     "remix": remix.measure,
     "pipeline_soak": pipeline_soak.measure,
+    "pipeline_throughput": pipeline_throughput.measure,
     "simulation": simulation.measure,
     "dflash_step": dflash_step.measure,
     "import_time": import_time.measure,
@@ -76,6 +79,8 @@ def main():
                 training_page.fill_page(found, about)
             if name == "remix":
                 remix.fill_page(found)
+            if name == "pipeline_throughput":
+                pipeline_page.fill_page(found)
     if not options.quick:
         performance_page.main()
 

@@ -1,0 +1,121 @@
+"""The measured parts of docs/concepts/pipeline.md, from the result file.
+
+python benchmarks/pipeline_page.py     # writes them anew; `make bench` does so too
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import wrap
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "pipeline_throughput.json"
+PAGE = ROOT / "docs" / "concepts" / "pipeline.md"
+ORIGINAL = {"random": "0.37", "six published buckets": "0.78"}
+"""Throughput of the run this project began with, over that of sorted batches."""
+
+
+def parts(found):
+    """Each part of the page by its mark."""
+    return {
+        "throughput": f"{_overheads(found['imitated'])}\n\n{_real(found['real'])}",
+        "strategies": f"{_strategies(found['strategies'])}\n\n{_functions(found)}",
+    }
+
+
+def _overheads(rows):
+    text = (
+        "Imitated devices, which need no core: a batch or step takes a fixed time a token. "
+        "*Share* is the throughput over that of the slowest stage alone."
+    )
+    columns = (
+        "targets + ranks", "epochs", "alone, s: targets", "alone, s: ranks", "share", "whole run, s",
+        "until the first step, s", "after the last batch, s",
+    )  # fmt: skip
+    lines = [
+        (
+            f"{row['workers']} + {row['ranks']}",
+            row["epochs"],
+            f"{row['target']['alone_seconds']:.1f}",
+            f"{row['drafter']['alone_seconds']:.1f}",
+            f"{100 * row['share']:.1f} %",
+            f"{row['whole_seconds']:.1f}",
+            f"{row['fill_seconds']:.1f}",
+            f"{row['drain_seconds']:.1f}",
+        )
+        for row in rows
+    ]
+    return f"{_wrapped(text)}\n\n{_table(columns, lines)}"
+
+
+def _real(found):
+    slowest = found["slowest"]
+    return _wrapped(
+        f"Small real models, one target worker and one rank, each on a core of this machine: the "
+        f"{slowest} is the slower one, {found[f'{slowest}_alone']:.1f} s alone and "
+        f"{found[f'{slowest}_span']:.1f} s in the pipeline, {100 * found['share']:.1f} %; it is at "
+        f"work {100 * found['busy_share']:.1f} % of its time there. What is between the two "
+        f"figures the two cores take from each other. (Least of {len(found['rounds'])} rounds.)"
+    )
+
+
+def _strategies(rows):
+    text = (
+        "On 20,000 lengths of the run this project began with, in batches of 49,152 tokens, with an "
+        "imitated target that costs what its padded tokens cost. The design effect is of length, of "
+        "a step of 32,768 anchors: drawn from the pool, and of whole batches, shuffled."
+    )
+    columns = (
+        "strategy", "throughput over sorted", "the original run", "efficiency", "share",
+        "design effect", "of whole batches",
+    )  # fmt: skip
+    lines = [
+        (
+            f"**{name}**" if name == "recommended" else name,
+            f"{row['ratio_to_sorted']:.3f}",
+            ORIGINAL.get(name, ""),
+            f"{100 * row['efficiency']:.1f} %",
+            f"{100 * row['share']:.1f} %",
+            f"{row['design_effect']:.2f}",
+            f"{row['design_effect_without_pool']:.1f}",
+        )
+        for name, row in rows.items()
+    ]
+    return f"{_wrapped(text)}\n\n{_table(columns, lines)}"
+
+
+def _functions(found):
+    ratios = ", ".join(
+        f"{name} {row['ratio_to_sorted']:.2f} (design effect {row['design_effect']:.2f})"
+        for name, row in found["real_strategies"].items()
+        if name != "sorted"
+    )
+    return _wrapped(
+        f"With small real models on functions of the standard library, few and short, so that a "
+        f"batch costs more than its tokens: {ratios}."
+    )
+
+
+def _wrapped(text):
+    return "\n".join(wrap(text, 100))
+
+
+def _table(columns, rows):
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def fill_page(found):
+    """Put each part between its marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, part in parts(found).items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        head, rest = text.split(begin)
+        _, tail = rest.split(end)
+        text = f"{head}{begin}\n{part}\n{end}{tail}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
