@@ -30,8 +30,8 @@ def _overheads(rows):
         "*Share* is the throughput over that of the slowest stage alone."
     )
     columns = (
-        "targets + ranks", "epochs", "alone, s: targets", "alone, s: ranks", "share", "whole run, s",
-        "until the first step, s", "after the last batch, s",
+        "targets + ranks", "epochs", "alone, s: targets", "alone, s: ranks", "share",
+        "whole run, s", "until the first step, s", "after the last batch, s",
     )  # fmt: skip
     lines = [
         (
@@ -62,9 +62,9 @@ def _real(found):
 
 def _strategies(rows):
     text = (
-        "On 20,000 lengths of the run this project began with, in batches of 49,152 tokens, with an "
-        "imitated target that costs what its padded tokens cost. The design effect is of length, of "
-        "a step of 32,768 anchors: drawn from the pool, and of whole batches, shuffled."
+        "On 20,000 lengths of the run this project began with, in batches of 49,152 tokens, with "
+        "an imitated target that costs what its padded tokens cost. The design effect is of "
+        "length, of a step of 32,768 anchors: drawn from the pool, and of whole batches, shuffled."
     )
     columns = (
         "strategy", "throughput over sorted", "the original run", "efficiency", "share",
