@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.plan import TrainingPlan
 
-CONFIG_FILE = "config.json"
+CONFIG_FILE = "train_config.json"
 MOST_SAMPLES = 10
 
 
@@ -153,11 +153,11 @@ class RunPlan:
 def open_plan(run_dir: Path) -> tuple[RunPlan | None, str | None]:
     """The plan of a run, or in a sentence why there is none.
 
-    The config is that of ``config.json`` or, in runs that have none, of the newest checkpoint.
+    The config is that of ``train_config.json`` or, in runs that have none, of the newest checkpoint.
     """
     values = _config_of(run_dir)
     if values is None:
-        return None, f"{run_dir} holds neither config.json nor a checkpoint: steps are not named"
+        return None, f"{run_dir} holds neither {CONFIG_FILE} nor a checkpoint: steps are not named"
     try:
         return _plan_of(values), None
     except (LengthwiseError, OSError) as error:

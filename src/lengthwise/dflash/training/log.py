@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lengthwise.loader.monitor import Writer
 
 METRICS_FILE = "metrics.jsonl"
-CONFIG_FILE = "config.json"
+CONFIG_FILE = "train_config.json"
 """The config as the run was last started or resumed with, for whoever looks at it later."""
 HALF_LIFE = 100.0
 """Steps after which a loss counts half in the usual loss of its length class."""
