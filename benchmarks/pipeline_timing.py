@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pipeline_stages import read_logs
 
-from lengthwise.pipeline.run import run_pipeline, set_up_pipeline
+from lengthwise.pipeline.run import run_pipeline
+from lengthwise.pipeline.setup import set_up_pipeline
 from support.pipeline_runs import quick_processes
 
 
