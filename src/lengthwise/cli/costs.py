@@ -40,11 +40,11 @@ def read_cost(option: str, text: str) -> StepTime | CostFit:
 
 
 def _from_file(option: str, path: Path) -> CostFit:
-    from lengthwise.calibrate import read_calibration
-
     if not path.exists():
         raise ConfigError(
             f"{option} takes a file that lengthwise calibrate wrote, or seconds such as "
             f"0.05,2e-5,3e-9 (fixed, per token, per token squared); there is no file {path}"
         )
+    from lengthwise.calibrate import read_calibration
+
     return read_calibration(path).fit

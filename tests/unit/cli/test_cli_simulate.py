@@ -1,0 +1,147 @@
+"""``lengthwise simulate``: its JSON, its words and its errors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lengthwise.cli.app import app
+from lengthwise.cli.simulate_view import duration
+from lengthwise.core.config import BatchingConfig
+from lengthwise.core.cost import StepTime
+from lengthwise.core.limits import BatchLimits
+from lengthwise.core.planner import Planner
+from lengthwise.files.config_file import write_config
+from lengthwise.simulate import Machines, best_split, simulate, workload_of_batches
+
+LENGTHS = np.array([5 + i * i % 197 for i in range(3_000)])
+LIMITS = BatchLimits(1_000, 16)
+TARGET = StepTime(fixed_seconds=0.5, seconds_per_token=1e-3)
+DRAFTER = StepTime(fixed_seconds=0.1, seconds_per_token=2e-4)
+COSTS = ("--target-cost", "0.5,1e-3", "--drafter-cost", "0.1,2e-4", "--bytes-per-token", 64)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "lengths.npy"
+    np.save(path, LENGTHS)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
+
+
+def found(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def workload(num_targets, num_drafters):
+    """What the command is to simulate, put together by hand."""
+    batches = Planner(LENGTHS, BatchingConfig(limits=LIMITS)).plan(0).batches
+    return workload_of_batches(
+        batches, TARGET, DRAFTER, bytes_per_token=64, batches_per_step=num_drafters
+    )
+
+
+def machines(num_targets, num_drafters):
+    """With room for two batches a target, which is the command's default."""
+    return Machines(
+        num_targets=num_targets,
+        num_drafters=num_drafters,
+        channel_bytes=workload(num_targets, num_drafters).channel_bytes(2 * num_targets),
+    )
+
+
+def test_json_holds_what_the_python_functions_return(file):
+    data = found(file, "-t", 1000, "-b", 16, *COSTS, "--num-targets", 3, "--num-drafters", 2)
+    expected = json.loads(json.dumps(simulate(workload(3, 2), machines(3, 2)).to_dict()))
+    assert {key: data[key] for key in expected} == expected
+    assert data["bottleneck"] == "targets"
+    assert data["low"] == data["high"] == data["tokens_per_second"]
+    assert data["one_more"]["target"] > 0.2
+    assert data["one_more"]["drafter"] < 0.01
+
+
+def test_the_best_split_is_the_one_that_python_finds(file):
+    data = found(file, "-t", 1000, "-b", 16, *COSTS, "--best-split", 6)
+    best = best_split(workload, 6, machines)
+    assert data["num_targets"] == best.best.machines.num_targets
+    assert [one["tokens_per_second"] for one in data["splits"]] == [
+        one.tokens_per_second for one in best.splits
+    ]
+
+
+def test_a_config_stands_for_the_limits(file, tmp_path):
+    path = tmp_path / "batching.toml"
+    write_config(BatchingConfig(limits=LIMITS), path)
+    by_config = found(file, "--config", path, *COSTS)
+    assert by_config == found(file, "-t", 1000, "-b", 16, *COSTS)
+
+
+def test_batches_that_are_mixed_again_make_steps_of_their_own_size(file):
+    # Steps of about 5,000 real tokens: their number is the total over that.
+    data = found(
+        file, "-t", 1000, "-b", 16, *COSTS, "--pool-batches", 8, "--tokens-per-step", 5_000
+    )
+    assert data["num_steps"] == LENGTHS.sum() // 5_000
+    assert data["num_tokens"] == LENGTHS.sum()
+
+
+def test_slow_copies_and_slow_reading_are_told(file):
+    data = found(
+        file, "-t", 1000, *COSTS, "--bandwidth", 20_000, "--feed-seconds", 9, "--epochs", 3
+    )
+    assert data["waits"]["target"]["input"] > 0
+    assert data["feeder_busy"] > 0.9
+    assert data["eta_seconds"] == 3 * data["seconds"]
+
+
+def test_the_table_says_who_waits_for_whom_and_what_one_more_buys(file):
+    result = run(file, "-t", 1000, "-b", 16, *COSTS, "--best-split", 3, "--epochs", 2)
+    assert result.exit_code == 0, result.stderr
+    text = " ".join(result.stdout.split())
+    assert "1 + 2" in text
+    assert "2 + 1" in text
+    assert "The targets are the bottleneck, the drafter waits for hidden states." in text
+    assert "the drafter waits" in text
+    assert "One target device more: +" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (COSTS, "give either --config or --max-tokens"),
+        (("-t", 1000, *COSTS, "--pool-batches", 3), "belong together"),
+        (("-t", 1000, *COSTS, "--channel-bytes", 10), "channel_bytes 10 is too small"),
+        (("-t", 1000, *COSTS[2:], "--target-cost", "1,2,3,4"), "--target-cost takes up to three"),
+        (("-t", 1000, *COSTS[2:], "--target-cost", "no.json"), "there is no file no.json"),
+        (("-t", 1000, *COSTS[2:], "--target-cost", "0"), "at least one coefficient above 0"),
+    ],
+)
+def test_what_cannot_work_is_one_message_and_exit_code_2(file, arguments, message):
+    result = run(file, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_config_and_limits_together_are_refused(file, tmp_path):
+    path = tmp_path / "batching.toml"
+    write_config(BatchingConfig(limits=LIMITS), path)
+    for more in (("-t", 1000), ("-b", 16)):
+        result = run(file, "--config", path, *more, *COSTS)
+        assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5.04, "5.0 seconds"), (90, "1.5 minutes"), (7_200, "2.0 hours"), (440_640, "5.1 days")],
+)
+def test_durations_are_told_in_the_largest_unit_of_which_there_is_one(seconds, text):
+    assert duration(seconds) == text
