@@ -88,7 +88,7 @@ class ImitatedTarget:
             time_features(log)
         else:
             Device(self.cost, wire, log).take_over()
-        _Worker.serve = log.from_here(_Worker.serve)
+        _Worker.serve = log.begun_by(_Worker.serve)
         work(wire, task)
         log.write()
 
@@ -150,6 +150,9 @@ class Device:
         threading.Thread(target=self._wait, daemon=True).start()
 
     def _run(self, shape, real):
+        if not self._log.begun:  # who rehearses waits for the end
+            time.sleep(seconds_of(self._cost, *shape))
+            return
         idle_since, now = self._free, time.monotonic()
         began = max(idle_since, now)
         self._free = began + seconds_of(self._cost, *shape)
@@ -188,7 +191,7 @@ class ImitatedDrafter:
             log.add(began, time.monotonic(), tokens, tokens)
             return result
 
-        Learner.learn, TrainingLoop.run = learn, log.from_here(run)
+        Learner.learn, TrainingLoop.run = learn, log.begun_by(run)
         train(wire, task)
         log.write()
 
@@ -205,16 +208,18 @@ class Log:
         """Of one process."""
         self._path = Path(task.config.output_dir, LOGS, f"{name}.json")
         self._pieces = []
+        self.begun = False
 
     def add(self, began, ended, real, padded):
         """A piece of work."""
         self._pieces.append((began, ended, real, padded))
 
-    def from_here(self, function):
-        """The function, before which what was done is forgotten: loading, rehearsing."""
+    def begun_by(self, function):
+        """The function, with which it begins: what was rehearsed before is no part of the run."""
 
         def begin(*arguments):
             self._pieces.clear()
+            self.begun = True
             return function(*arguments)
 
         return begin
@@ -273,7 +278,11 @@ def stage_config(folder, output, *, workers=1, ranks=1, **sections):
         "epochs": 1,
         "evaluation": {"num_prompts": 0},
         "checkpoint": {"every_steps": 1_000_000},
-        "pipeline": {"target_devices": ["cpu"] * workers, "drafter_devices": ["cpu"] * ranks},
+        "pipeline": {
+            "target_devices": ["cpu"] * workers,
+            "drafter_devices": ["cpu"] * ranks,
+            "probe_rounds": 0,
+        },
     }
     for name, value in sections.items():
         values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value

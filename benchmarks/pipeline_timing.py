@@ -29,7 +29,7 @@ class Seeing:
     def stepped(self, *_):
         """Nothing."""
 
-    evaluated = saved = stepped
+    evaluated = saved = expected = stepped
 
 
 @dataclass(frozen=True)
