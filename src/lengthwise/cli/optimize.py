@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lengthwise.cli.compare import Oversize, OversizeChoice, read_boundaries
+from lengthwise.cli.objective import (
+    FixedSeconds,
+    ObjectiveOption,
+    PerSquare,
+    PerToken,
+    read_objective,
+)
+from lengthwise.cli.optimize_search import against_least_padding, kept_config, search_settings
 from lengthwise.cli.options import (
     BatchSizeMultipleOf,
     Column,
+    Epochs,
     Json,
     MaxBatchSize,
     MaxTokens,
+    NumReplicas,
     OnBad,
     OnBadChoice,
     PadToMultipleOf,
     Quiet,
+    ShapeSeconds,
     Source,
     Threads,
     Tokenizer,
@@ -33,14 +43,6 @@ if TYPE_CHECKING:
     from lengthwise.lengths.result import ScanResult
 
 DEFAULT_BUCKETS = 6
-
-
-class ObjectiveChoice(StrEnum):
-    """What the boundaries are to minimise."""
-
-    PADDING = "padding"
-    STEPS = "steps"
-    SECONDS = "seconds"
 
 
 Buckets = Annotated[
@@ -60,29 +62,6 @@ CurveFlag = Annotated[
         "--curve", help="Find the best boundaries for every number of buckets and recommend one."
     ),
 ]
-ObjectiveOption = Annotated[
-    ObjectiveChoice,
-    typer.Option(
-        "--objective",
-        help="What to minimise: padded tokens (padding), the number of batches (steps), or the "
-        "time of an epoch (seconds; give the coefficients of a step's time below).",
-    ),
-]
-FixedSeconds = Annotated[
-    float, typer.Option("--fixed-seconds", min=0, help="Seconds that any step takes (seconds).")
-]
-PerToken = Annotated[
-    float,
-    typer.Option("--seconds-per-token", min=0, help="Seconds for a padded token (seconds)."),
-]
-PerSquare = Annotated[
-    float,
-    typer.Option(
-        "--seconds-per-token-squared",
-        min=0,
-        help="Seconds for samples x longest^2: attention (seconds).",
-    ),
-]
 PadToBoundary = Annotated[
     bool,
     typer.Option(
@@ -99,12 +78,22 @@ Boundaries = Annotated[
         show_default=False,
     ),
 ]
+Search = Annotated[
+    bool | None,
+    typer.Option(
+        "--search/--no-search",
+        help="Plan and rank other settings as well: pools, windows, numbers of buckets, smaller "
+        "budgets, lengths rounded up. By default where --objective is a cost.",
+        show_default=False,
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
-        help="Write a batching config (TOML) with these boundaries, for `lengthwise plan`.",
+        help="Write a batching config (TOML) for `lengthwise plan`: these boundaries, or after a "
+        "search the setting to take.",
         show_default=False,
     ),
 ]
@@ -118,12 +107,16 @@ def command(
     batch_size_multiple_of: BatchSizeMultipleOf = 1,
     num_buckets: Buckets = None,
     curve: CurveFlag = False,
-    objective: ObjectiveOption = ObjectiveChoice.PADDING,
+    objective: ObjectiveOption = "padding",
     fixed_seconds: FixedSeconds = 0.0,
     seconds_per_token: PerToken = 0.0,
     seconds_per_token_squared: PerSquare = 0.0,
     pad_to_boundary: PadToBoundary = False,
     boundaries: Boundaries = None,
+    search: Search = None,
+    num_replicas: NumReplicas = 1,
+    epochs: Epochs = 1,
+    seconds_per_shape: ShapeSeconds = 0.0,
     oversize: Oversize = OversizeChoice.ERROR,
     output: Output = None,
     column: Column = None,
@@ -141,20 +134,18 @@ def command(
     one up to, not including, the next. The figures are exact expectations, not simulations.
     """
     from lengthwise.cli.source import load_lengths
-    from lengthwise.core.cost import StepTime
     from lengthwise.core.limits import BatchLimits
+    from lengthwise.predict import Timing
+    from lengthwise.predict.pricing import Pricing
 
     limits = BatchLimits(max_tokens, max_batch_size, pad_to_multiple_of, batch_size_multiple_of)
     coefficients = (fixed_seconds, seconds_per_token, seconds_per_token_squared)
-    wanted: Objective = objective.value
-    if objective is ObjectiveChoice.SECONDS:
-        wanted = StepTime(
-            fixed_seconds=fixed_seconds,
-            seconds_per_token=seconds_per_token,
-            seconds_per_token_squared=seconds_per_token_squared,
-        )
-    elif any(coefficients):
-        raise ConfigError("coefficients of a step's time need --objective seconds")
+    name, cost = read_objective(objective, coefficients)
+    wanted: Objective = name if cost is None else Pricing.of(cost, 0.9).model
+    if search is None:
+        search = cost is not None and objective != "seconds"
+    if search and cost is None:
+        raise ConfigError(f"--search ranks settings by time; --objective {name} is no cost")
     given = None if boundaries is None else read_boundaries(boundaries)
     if output is not None and output.is_dir():
         raise ConfigError(f"--output {output} is a directory; name a file, such as batching.toml")
@@ -164,6 +155,16 @@ def command(
         hist, limits, wanted, num_buckets, given, curve=curve, ceiling=pad_to_boundary
     )
     result["notes"] = [*result["notes"], *notes]
+    if search:
+        assert cost is not None
+        choices = {
+            "num_buckets": None if curve else num_buckets,
+            "num_replicas": num_replicas,
+            "num_epochs": epochs,
+            "oversize": oversize.value,
+            "timing": Timing(seconds_per_shape=seconds_per_shape),
+        }
+        result["settings"] = search_settings(scan.lengths, limits, cost, choices, quiet=quiet)
     if output is not None:
         _write(result, limits, oversize, output, pad_to_boundary=pad_to_boundary)
     if json:
@@ -228,9 +229,10 @@ def _optimize(
     from lengthwise.core.boundaries import optimize_boundaries
     from lengthwise.core.curve import optimize_curve
 
+    more: dict[str, Any]
     if curve:
-        found = optimize_curve(hist, limits, num_buckets or 64, objective, pad_to_boundary=ceiling)
-        best, more = found.best, found.to_dict()
+        whole = optimize_curve(hist, limits, num_buckets or 64, objective, pad_to_boundary=ceiling)
+        best, more = whole.best, whole.to_dict()
     else:
         number = DEFAULT_BUCKETS if num_buckets is None else num_buckets
         best = optimize_boundaries(hist, limits, number, objective, pad_to_boundary=ceiling)
@@ -238,9 +240,13 @@ def _optimize(
     baselines = compare_baselines(
         hist, limits, best.num_buckets, objective, pad_to_boundary=ceiling, given=given
     )
+    found = {"num_buckets": best.num_buckets, **best.to_dict()}
+    if not isinstance(objective, str):
+        more["least_padding"] = against_least_padding(
+            found, hist, limits, objective, ceiling=ceiling
+        )
     return {
-        "num_buckets": best.num_buckets,
-        **best.to_dict(),
+        **found,
         "num_samples": hist.num_samples,
         "pad_to_boundary": ceiling,
         "limits": {name: getattr(limits, name) for name in limits.__slots__},
@@ -272,5 +278,9 @@ def _write(
         kept.add("pad_to_boundary")
     if oversize is not OversizeChoice.ERROR:
         kept.add("oversize")
+    values = {key: value for key, value in config.items() if key in kept}
+    if "settings" in result:
+        settings = result["settings"]
+        values = kept_config(settings["candidates"][settings["best"]])
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_config({key: value for key, value in config.items() if key in kept}, output)
+    write_config(values, output)

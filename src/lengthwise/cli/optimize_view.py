@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.cli.optimize_search import print_search
 from lengthwise.cli.output import print_line, print_table
 from lengthwise.core.wording import percent
 
@@ -26,8 +27,23 @@ def print_optimum(result: dict[str, Any], hist: LengthHistogram) -> None:
     if "reason" in result:
         print_line(f"Recommended: {result['reason']}.")
     print_line(what_optimal_means(result))
+    if "least_padding" in result:
+        print_line(what_it_wins(result))
     for note in result["notes"]:
         print_line(f"Note: {note}.")
+    if "settings" in result:
+        print_line()
+        print_search(result["settings"])
+
+
+def what_it_wins(result: dict[str, Any]) -> str:
+    """What an epoch takes, and how much less than with the boundaries of least padding."""
+    least, noun = result["least_padding"], _COSTS.get(result["objective"], "cost")
+    return (
+        f"An epoch's batches take {result['cost']:,.6g} {noun}, {percent(least['gain'], 2)} less "
+        f"than with the {least['num_buckets']} buckets of least padding "
+        f"({percent(least['efficiency'], 2)} against {percent(result['efficiency'], 2)})."
+    )
 
 
 def what_optimal_means(result: dict[str, Any]) -> str:

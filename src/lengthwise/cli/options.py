@@ -130,6 +130,18 @@ Seed = Annotated[
     ),
 ]
 
+Epochs = Annotated[int, typer.Option("--epochs", "-e", min=1, help="Epochs of the run.")]
+
+ShapeSeconds = Annotated[
+    float,
+    typer.Option(
+        "--seconds-per-shape",
+        min=0,
+        help="What a new shape (samples, padded length) takes when the run meets it first: a "
+        "compiler's work.",
+    ),
+]
+
 Json = Annotated[
     bool,
     typer.Option(

@@ -11,6 +11,7 @@ from lengthwise.cli.compare import AccumulationSteps, Buckets, Oversize, Oversiz
 from lengthwise.cli.options import (
     BatchSizeMultipleOf,
     Column,
+    Epochs,
     Json,
     MaxBatchSize,
     NumReplicas,
@@ -19,6 +20,7 @@ from lengthwise.cli.options import (
     PadToMultipleOf,
     Quiet,
     Seed,
+    ShapeSeconds,
     Source,
     Threads,
     Tokenizer,
@@ -69,7 +71,6 @@ Boundaries = Annotated[
         show_default=False,
     ),
 ]
-Epochs = Annotated[int, typer.Option("--epochs", "-e", min=1, help="Epochs of the run.")]
 Level = Annotated[
     float,
     typer.Option(
@@ -92,15 +93,6 @@ SyncSeconds = Annotated[
         min=0,
         help="What each such meeting takes besides: exchanging gradients, the optimiser's step, "
         "where the cost does not contain them.",
-    ),
-]
-ShapeSeconds = Annotated[
-    float,
-    typer.Option(
-        "--seconds-per-shape",
-        min=0,
-        help="What a new shape (samples, padded length) takes when the run meets it first: a "
-        "compiler's work.",
     ),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from lengthwise.core.cost import evaluate_model
 from lengthwise.core.limits import require_int
@@ -77,7 +77,7 @@ class Fit(Protocol):
         ...
 
     def interval(
-        self, batch_size: Int64Array, longest: Int64Array, *, level: float, total: bool
+        self, batch_size: Int64Array, longest: Int64Array, *, level: float, total: Literal[True]
     ) -> tuple[float, float]:
         """Where the sum over all batches lies, this often, in seconds."""
         ...

@@ -8,11 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from lengthwise.cli.app import app
-from lengthwise.core.boundaries import optimize_boundaries
+from lengthwise.core.boundaries import evaluate_boundaries, optimize_boundaries
 from lengthwise.core.cost import StepTime
+from lengthwise.core.diversity import num_shapes
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.core.limits import BatchLimits
+from lengthwise.core.planner import build_plan
 from lengthwise.files.config_file import read_config
+from lengthwise.predict import optimize_seconds
 
 LENGTHS = [5 + i * i % 197 for i in range(400)]
 
@@ -108,10 +111,68 @@ def test_seconds_take_the_coefficients_of_a_steps_time(file):
     assert data["cost"] == pytest.approx(best.cost)
 
 
+def test_a_cost_is_an_objective_and_says_what_it_wins_over_least_padding(file):
+    """The same cost as numbers or by coefficients; least padding priced by it."""
+    data = _json(file, "-t", 1000, "-k", 3, "--objective", "0.5,0.001", "--no-search")
+    hist, cost = (
+        LengthHistogram.from_lengths(LENGTHS),
+        StepTime(fixed_seconds=0.5, seconds_per_token=0.001),
+    )
+    best = optimize_boundaries(hist, BatchLimits(1000), 3, cost)
+    least = optimize_boundaries(hist, BatchLimits(1000), 3)
+    priced = evaluate_boundaries(hist, BatchLimits(1000), least.boundaries, cost)
+    assert data["boundaries"] == list(best.boundaries)
+    assert data["least_padding"]["cost"] == pytest.approx(priced.cost)
+    assert data["least_padding"]["gain"] == pytest.approx(1 - best.cost / priced.cost)
+    assert data["least_padding"]["gain"] >= 0
+    assert "settings" not in data
+    words = _optimize(file, "-t", 1000, "-k", 3, "--objective", "0.5,0.001", "--no-search").stdout
+    assert "buckets of least padding" in " ".join(words.split())
+
+
+def test_a_cost_makes_the_command_search_settings(file, tmp_path):
+    """The table, the verdict and the written config are those of `optimize_seconds`."""
+    output = tmp_path / "batching.toml"
+    options = ("-t", 1000, "--objective", "0.5,0.001", "-r", 2, "--epochs", 3)
+    found = optimize_seconds(
+        LENGTHS,
+        BatchLimits(1000),
+        StepTime(fixed_seconds=0.5, seconds_per_token=0.001),
+        num_replicas=2,
+        num_epochs=3,
+    )
+    data = _json(file, *options, "--output", output)
+    settings = data["settings"]
+    expected = [candidate.seconds for candidate in found.candidates]
+    assert [candidate["seconds"] for candidate in settings["candidates"]] == expected
+    assert settings["gain"] == found.gain
+    written, best = read_config(output), found.best.config
+    assert {**written.to_dict(), "oversize": "error"} == best.to_dict()
+    flat = " ".join(_optimize(file, *options).stdout.split())
+    assert f"Take {found.best.label}:" in flat
+    assert f"{found.best.label} *" in flat
+
+
+def test_where_shapes_cost_much_a_setting_with_few_of_them_is_written(file, tmp_path):
+    """At a minute a shape, 400 samples leave room for a handful; the default has dozens."""
+    output = tmp_path / "batching.toml"
+    options = ("--objective", "0.5,0.001", "--seconds-per-shape", 60, "--output", output)
+    settings = _json(file, "-t", 1000, *options)["settings"]
+    best = settings["candidates"][settings["best"]]
+    assert best["prediction"]["num_shapes"] < 10
+    default = next(one for one in settings["candidates"] if one["label"] == "pool")
+    assert default["prediction"]["num_shapes"] > 20
+    plan = build_plan(LENGTHS, read_config(output))
+    assert num_shapes(plan.batches) == best["prediction"]["num_shapes"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--objective", "seconds"), "at least one coefficient"),
+        (("--objective", "paddding"), "--objective takes padding, steps, seconds"),
+        (("--objective", "1,2,3,4"), "up to three numbers"),
+        (("--search",), "--objective padding is no cost"),
         (("--fixed-seconds", "1"), "need --objective seconds"),
         (("--boundaries", "0,x"), "whole numbers"),
         (("--boundaries", "0,50"), "the longest sample has"),
