@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from lengthwise.calibrate.extra import require_scipy
 from lengthwise.calibrate.forms import design
 from lengthwise.core.cost import StepTime, TableTime
-from lengthwise.errors import ConfigError, MissingDependencyError
+from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from lengthwise.core.cost import Float64Array
@@ -180,10 +181,7 @@ def _parts(number: int) -> list[slice]:
 
 def _student(degrees: float, level: float) -> float:
     """How many deviations to each side hold the share ``level`` of Student's distribution."""
-    try:
-        from scipy.special import stdtrit
-    except ImportError:
-        raise MissingDependencyError(
-            "intervals of a fitted cost need SciPy: pip install 'lengthwise[calibrate]'"
-        ) from None
+    require_scipy()
+    from scipy.special import stdtrit
+
     return float(stdtrit(degrees, 0.5 + level / 2))

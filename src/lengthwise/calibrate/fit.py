@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 LEAST_SHAPES = 4
 """Different shapes that a fit needs: three coefficients, and one to see an error."""
 _SIZES = (None, *TABLE_SIZES)
+"""Forms from simple to rich; ``None`` is the formula."""
 
 
 def fit_cost(measurements: Sequence[Measurement]) -> CostFit:
     """Fit the seconds of a step as a function of batch size and longest.
 
     Repeats of a shape become one centre first (:func:`summarise_shapes`), so every shape counts
-    the same. The formula ``fixed + a * n * m + b * n * m**2`` and tables of several sizes are
-    fitted by relative error, robustly (:func:`regress`), and each is judged by how well it
+    the same. The formula ``fixed + a * n * m + b * n * m**2`` is fitted by relative error,
+    robustly (:func:`regress`). Where more of its residuals' variance is misfit than noise, tables
+    of several sizes are fitted as well, and each form is judged by how well it
     predicts shapes that it has not seen: by the mean absolute error when each shape is left out.
     The simplest form wins whose error is within one standard error of the smallest (Breiman et
     al., Classification and Regression Trees, 1984, section 3.4.3).
@@ -45,10 +47,17 @@ def fit_cost(measurements: Sequence[Measurement]) -> CostFit:
             f"a cost is fitted from at least {LEAST_SHAPES} different shapes (three coefficients "
             f"and an error), got {times.seconds.size}; measure more batch sizes or lengths"
         )
-    size, errors = _choose(times)
+    formula = fit_formula(times.batch_size, times.longest, times.seconds)
+    fits_badly = formula.regression.scale**2 > 2 * _noise_of_centres(times) ** 2
+    size, errors = _choose(times, _SIZES if fits_badly else _SIZES[:1])
     form = _fit(times, size)
     assert form is not None  # the chosen size was fitted before, to fewer shapes
     return _with_errors(form, times, errors)
+
+
+def _noise_of_centres(times: ShapeTimes) -> float:
+    """Relative standard deviation of a shape's centre that the noise of its repeats explains."""
+    return times.noise * float(np.sqrt(np.mean(1 / times.repeats)))
 
 
 def _fit(times: ShapeTimes, size: tuple[int, int] | None) -> Form | None:
@@ -57,10 +66,12 @@ def _fit(times: ShapeTimes, size: tuple[int, int] | None) -> Form | None:
     return fit_table(times.batch_size, times.longest, times.seconds, size)
 
 
-def _choose(times: ShapeTimes) -> tuple[tuple[int, int] | None, Float64Array]:
+def _choose(
+    times: ShapeTimes, candidates: Sequence[tuple[int, int] | None]
+) -> tuple[tuple[int, int] | None, Float64Array]:
     """The form's table size (``None``: the formula) and its errors at left-out shapes."""
     tried: dict[tuple[int, int] | None, Float64Array] = {}
-    for size in _SIZES:
+    for size in candidates:
         if size is not None and size[0] * size[1] + 1 >= times.seconds.size:
             continue
         errors = _left_out_errors(times, size)
@@ -88,19 +99,21 @@ def _left_out_errors(times: ShapeTimes, size: tuple[int, int] | None) -> Float64
 
 
 def _with_errors(form: Form, times: ShapeTimes, errors: Float64Array) -> CostFit:
-    scale = form.regression.scale
-    by_noise = times.noise**2 * float(np.mean(1 / times.repeats))
+    # Few residuals may be small by chance, but centres cannot vary less than their repeats say.
+    found = form.regression
+    by_noise = _noise_of_centres(times)
+    wider = max(by_noise / found.scale, 1.0) if found.scale else 1.0
     shape_error = float(np.sqrt(np.mean(errors**2)))
     return CostFit(
         cost=form.cost,
         relative_error=float(np.hypot(shape_error, times.noise)),
         shape_error=shape_error,
         noise=times.noise,
-        misfit=float(np.sqrt(max(scale**2 - by_noise, 0.0))),
+        misfit=float(np.sqrt(max(found.scale**2 - by_noise**2, 0.0))),
         disturbance=times.disturbance,
         num_outliers=times.num_outliers,
-        covariance=form.regression.covariance,
-        degrees=form.regression.degrees,
+        covariance=found.covariance * wider**2,
+        degrees=found.degrees,
         batch_size=times.batch_size,
         longest=times.longest,
         measured_seconds=times.seconds,

@@ -119,20 +119,23 @@ def summarise_shapes(measurements: Sequence[Measurement]) -> ShapeTimes:
         groups.setdefault(item.shape, []).append(item.seconds)
     shapes = sorted(groups)
     timings = [np.array(groups[shape]) for shape in shapes]
-    noise = _pooled_noise(timings)
-    centres = np.array([_centre(values, noise) for values in timings])
+    kept = timings
+    for _ in range(2):  # the second time without the outliers, which make the noise look larger
+        noise = _pooled_noise(kept)
+        centres = np.array([_centre(values, noise) for values in timings])
+        kept = [
+            values[np.abs(values / centre - 1) < TUKEY * noise] if noise else values
+            for values, centre in zip(timings, centres, strict=True)
+        ]
     repeats = np.array([values.size for values in timings], np.int64)
-    outliers = sum(
-        int((np.abs(values / centre - 1) >= TUKEY * noise).sum()) if noise else 0
-        for values, centre in zip(timings, centres, strict=True)
-    )
+    num_outliers = sum(all_.size - some.size for all_, some in zip(timings, kept, strict=True))
     return ShapeTimes(
         np.array([shape.batch_size for shape in shapes], np.int64),
         np.array([shape.longest for shape in shapes], np.int64),
         centres,
         repeats,
         noise,
-        outliers,
+        num_outliers,
         float(sum(values.sum() for values in timings) / (centres @ repeats) - 1),
     )
 

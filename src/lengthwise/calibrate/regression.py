@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.errors import MissingDependencyError
+from lengthwise.calibrate.extra import require_scipy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lengthwise.core.cost import Float64Array
 
 HUBER = 1.345
@@ -19,7 +17,7 @@ HUBER = 1.345
 efficient as least squares where errors are normal)."""
 _NORMAL_MEDIAN = 1.4826
 _ROUNDS = 50
-_STILL = 1e-10
+_STILL = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +60,9 @@ def regress(
     Raises:
         MissingDependencyError: SciPy is not installed.
     """
-    nnls = _nnls()
+    require_scipy()
+    from scipy.optimize import nnls
+
     columns = rows.max(axis=0)
     columns = np.where(columns > 0, columns, 1.0)
     rows = rows / columns
@@ -104,13 +104,3 @@ def _scale(residuals: Float64Array, huber: Float64Array, degrees: float) -> floa
     """
     untouched = float(np.mean(huber >= 1.0))
     return float(np.sqrt(np.sum((huber * residuals) ** 2) / degrees)) / max(untouched, 0.5)
-
-
-def _nnls() -> Callable[[Float64Array, Float64Array], tuple[Float64Array, float]]:
-    try:
-        from scipy.optimize import nnls
-    except ImportError:
-        raise MissingDependencyError(
-            "fitting costs needs SciPy: pip install 'lengthwise[calibrate]'"
-        ) from None
-    return nnls  # type: ignore[no-any-return]
