@@ -21,6 +21,8 @@ import lengthwise as lw
 from lengthwise.simulate import Machines, Simulation, Workload, simulate, workload_of_batches
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from lengthwise.core.batches import Batches
 
 ROOT = Path(__file__).parents[1]
@@ -95,10 +97,15 @@ class Run:
         return workload if self.waits else workload.scaled(drafter=0.0)
 
 
+def run_lengths() -> npt.NDArray[np.int64]:
+    """Lengths of all samples, in random order."""
+    lengths = lw.load_histogram(HISTOGRAM).to_lengths()
+    return np.random.default_rng(0).permutation(lengths)
+
+
 def plan() -> dict[str, Batches]:
     """The batches of an epoch, made in each way."""
-    lengths = lw.load_histogram(HISTOGRAM).to_lengths()
-    lengths = np.random.default_rng(0).permutation(lengths)
+    lengths = run_lengths()
     return {name: lw.Planner(lengths, config).plan(0).batches for name, config in CONFIGS.items()}
 
 
@@ -163,9 +170,8 @@ def causes(run: Run) -> list[tuple[str, float]]:
     ]
 
 
-def report() -> str:
+def report(run: Run) -> str:
     """Both tables, in Markdown."""
-    run = fit(plan())
     lines = [
         "| | batches | efficiency | measured | simulated | |",
         "|---|---:|---:|---:|---:|---|",
@@ -190,7 +196,7 @@ def main() -> None:
     """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.relative_to(ROOT)}")
-    tables = report()
+    tables = report(fit(plan()))
     if parser.parse_args().write:
         begin, end = "<!-- original run -->", "<!-- /original run -->"
         head, rest = PAGE.read_text(encoding="utf-8").split(begin)
