@@ -23,6 +23,8 @@ import pipeline_page
 import pipeline_soak
 import pipeline_throughput
 import planning
+import prediction
+import prediction_page
 import remix
 import sampling
 import scanning
@@ -45,6 +47,7 @@ PARTS = {
     "streaming": streaming.measure,
     "training": training.measure,
     "remix": remix.measure,
+    "prediction": prediction.measure,
     "pipeline_soak": pipeline_soak.measure,
     "pipeline_throughput": pipeline_throughput.measure,
     "simulation": simulation.measure,
@@ -79,6 +82,8 @@ def main():
                 training_page.fill_page(found, about)
             if name == "remix":
                 remix.fill_page(found)
+            if name == "prediction":
+                prediction_page.fill_page(found)
             if name == "pipeline_throughput":
                 pipeline_page.fill_page(found)
     if not options.quick:

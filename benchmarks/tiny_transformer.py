@@ -15,7 +15,7 @@ BEGIN = 256
 class Block(nn.Module):
     """Causal attention and a feed-forward layer, each behind its norm, added to the input."""
 
-    def __init__(self, width, num_heads):
+    def __init__(self, width, num_heads, feed_factor):
         """Fresh weights."""
         super().__init__()
         self.num_heads = num_heads
@@ -23,8 +23,8 @@ class Block(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.mix = nn.Linear(width, width, bias=False)
         self.before_feed = nn.LayerNorm(width)
-        self.feed_in = nn.Linear(width, 4 * width, bias=False)
-        self.feed_out = nn.Linear(4 * width, width, bias=False)
+        self.feed_in = nn.Linear(width, feed_factor * width, bias=False)
+        self.feed_out = nn.Linear(feed_factor * width, width, bias=False)
 
     def forward(self, states):
         """States in, states out; shape (samples, tokens, width)."""
@@ -44,14 +44,17 @@ class TinyTransformer(nn.Module):
         num_layers: blocks.
         num_heads: of attention.
         longest: tokens of the longest sample.
+        feed_factor: width of the feed-forward layer, in widths of the states.
     """
 
-    def __init__(self, width=96, num_layers=2, num_heads=3, longest=768):
+    def __init__(self, width=96, num_layers=2, num_heads=3, longest=768, feed_factor=4):
         """Fresh weights, from torch's global generator."""
         super().__init__()
         self.embedding = nn.Embedding(BEGIN + 1, width)
         nn.init.normal_(self.embedding.weight, std=0.05)  # also the output layer: small logits
-        self.blocks = nn.ModuleList(Block(width, num_heads) for _ in range(num_layers))
+        self.blocks = nn.ModuleList(
+            Block(width, num_heads, feed_factor) for _ in range(num_layers)
+        )
         self.norm = nn.LayerNorm(width)
         self.register_buffer("waves", _waves(longest, width), persistent=False)
 

@@ -1,0 +1,57 @@
+"""The table of ``docs/concepts/prediction.md``, from the benchmark's result.
+
+python benchmarks/prediction_page.py     # writes it anew; `make bench` does so, too
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "prediction.json"
+PAGE = ROOT / "docs" / "concepts" / "prediction.md"
+BEGIN, END = "<!-- accuracy -->", "<!-- /accuracy -->"
+
+
+def fill_page(found):
+    """Put the table between the page's marks."""
+    head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    _, tail = rest.split(END)
+    PAGE.write_text(f"{head}{BEGIN}\n{table(found)}\n{END}{tail}", encoding="utf-8")
+
+
+def table(found):
+    """Every model and strategy: predicted, measured, how far apart; a sentence on each model."""
+    columns = ["model", "strategy", "predicted tokens/s", "90 % interval", "measured"]
+    columns += ["error", "noise"]
+    rows = [columns, ["---"] * len(columns)]
+    for model, result in found.items():
+        rows += [
+            (
+                model,
+                strategy,
+                f"{row['predicted']:,.0f}",
+                f"{row['low']:,.0f} to {row['high']:,.0f}",
+                f"{row['measured']:,.0f}",
+                f"{100 * row['error']:+.1f} %",
+                f"±{100 * row['noise']:.1f} %",
+            )
+            for strategy, row in result["cpu"]["strategies"].items()
+        ]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([*lines, "", *(_sentence(model, found[model]) for model in found)])
+
+
+def _sentence(model, result):
+    cpu = result["cpu"]
+    kind = {"formula": "the formula", "table": "a table"}[cpu["fit"]["cost"]["kind"]]
+    ranking = "right" if cpu["ranking_right"] else "not right"
+    return (
+        f"- {model}: fitted by {kind}; within {100 * cpu['largest_error']:.1f} %, ranking "
+        f"{ranking}; a single step varied by {100 * cpu['fit']['noise']:.1f} %."
+    )
+
+
+if __name__ == "__main__":
+    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
