@@ -26,6 +26,7 @@ COMMANDS = {
     "optimize": "The bucket boundaries that waste the least padding.",
     "compare": "Every batching strategy side by side on your lengths.",
     "plan": "The batches of one epoch, for every replica.",
+    "calibrate": "What a step of your model costs here, in seconds and memory.",
     "predict": "What an epoch and a run take, under every strategy.",
     "simulate": "How many target and drafter devices, what throughput.",
     "diagnose": "Why a run was as fast as it was, why its loss jumps, and what to change.",
