@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from lengthwise.calibrate import Calibration, Measurement, fit_cost, write_calibration
 from lengthwise.cli.app import app
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.cost import StepTime
@@ -48,6 +49,41 @@ def test_json_holds_what_the_python_function_returns(file):
     assert (data["num_replicas"], data["num_epochs"], data["run_of"]) == (2, 1, "pooled")
     assert data["num_samples"] == 400
     assert data["limits"]["max_tokens"] == 1000
+
+
+@pytest.fixture
+def calibration(tmp_path):
+    """As `lengthwise calibrate` writes it: exact timings of a known cost, up to 600 tokens."""
+    shapes = [(1, 50), (2, 100), (4, 150), (3, 200), (1, 201), (6, 100), (2, 20)]
+    measurements = tuple(
+        Measurement(*shape, float(COST(np.array(shape[:1]), np.array(shape[1:]))[0]))
+        for shape in shapes
+    )
+    path = tmp_path / "cost.json"
+    about = {"what": "forward_backward", "device": "cpu", "dtype": "float32", "machine": "a test"}
+    fit = fit_cost(measurements)
+    write_calibration(
+        Calibration(fit=fit, memory=None, measurements=measurements, versions={}, **about), path
+    )
+    return path
+
+
+def test_a_calibration_gives_an_interval_and_says_what_it_does_not_cover(file, calibration):
+    """Batches of up to 1,000 tokens, and none above 600 was measured."""
+    data = _json(file, "-t", 1000, "--cost", calibration, "--epochs", 2, "--level", 0.5)
+    row = data["strategies"]["pooled"]
+    assert row["low"] <= row["seconds"] <= row["high"]
+    assert row["run_low"] == pytest.approx(2 * row["low"])
+    assert row["run_high"] == pytest.approx(2 * row["high"])
+    assert row["extrapolated"] > 0.5
+    assert row["level"] == data["level"] == 0.5
+    plan = build_plan(LENGTHS, BatchingConfig(limits=BatchLimits(1000)))
+    assert row["seconds"] == pytest.approx(predict_plan(plan, LENGTHS, COST).seconds, rel=1e-6)
+    flat = " ".join(_predict(file, "-t", 1000, "--cost", calibration).stdout.split())
+    assert "90 % interval" in flat
+    assert "larger or longer than any that the cost was measured on" in flat
+    inside = _json(file, "-t", 600, "--cost", calibration)
+    assert inside["notes"] == []
 
 
 def test_rows_compare_with_sorted(file):
