@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DRAFT := $(VENV)/.installed-dflash
 DEV := $(VENV)/.installed-dev
 OUT := out
 # The authors' own DFlash inference, which the tests compare ours with; without its dependencies,
@@ -32,14 +33,20 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[all]'
 	@touch $@
 
-# The development tools apart, since the loader's tests bring PyTorch: `run` does without.
+# Training brings PyTorch.
+$(DRAFT): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[all,dflash]'
+	@touch $@
+
+# The development tools apart: `run` does without.
 $(DEV): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev
 	$(BIN)/python -m pip install --quiet --no-deps $(ORACLE)
 	@touch $@
 
-run: $(STAMP)  ## the main job: scan, optimise, compare and plan a real corpus; writes out/report.html
+run: $(DRAFT)  ## the main job: plan a real corpus, train a drafter; out/report.html, out/training.html
 	$(BIN)/python examples/main_job.py --output-dir $(OUT)
+	$(BIN)/python examples/train_job.py --output-dir $(OUT)
 
 prove: $(DEV)  ## DFlash on a CPU: a drafter learns, its output is the target's; writes out/proof.json
 	$(BIN)/python examples/prove_drafter.py --output-dir $(OUT)

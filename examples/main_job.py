@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from commands import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,17 +69,6 @@ def commands(out: Path) -> list[list[str]]:
         ["compare", str(lengths), *limits, *buckets, "--html", str(report)],
         ["plan", str(lengths), *plan_options, "--output", str(plan)],
     ]
-
-
-def run(arguments: list[str]) -> None:
-    """Run one ``lengthwise`` command of this environment; stop the job if it fails."""
-    program = shutil.which("lengthwise", path=sysconfig.get_path("scripts"))
-    if program is None:
-        sys.exit("lengthwise is not installed in this environment; `make run` installs it")
-    print(f"\n$ {shlex.join(['lengthwise', *arguments])}", flush=True)
-    finished = subprocess.run([program, *arguments], check=False)
-    if finished.returncode:
-        sys.exit(finished.returncode)
 
 
 def main() -> None:

@@ -96,7 +96,10 @@ class Silent:
     """An observer that keeps what it is told."""
 
     def __init__(self):
-        self.steps, self.evaluations, self.paths = [], [], []
+        self.steps, self.evaluations, self.paths, self.expectations = [], [], [], []
+
+    def expected(self, expectation):
+        self.expectations.append(expectation)
 
     def stepped(self, position, result, facts):
         self.steps.append((position, result, facts))
