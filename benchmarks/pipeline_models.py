@@ -12,6 +12,7 @@ from training_data import LONGEST, collect
 from lengthwise.dflash.batch import Sample
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.setup import (
+    drafter_config,
     load_ends_of,
     load_target_of,
     make_drafter,
@@ -42,7 +43,7 @@ def write_functions(folder, count):
     texts = collect(0, every=4).training[:count]
     assert max(map(len, texts)) == LONGEST
     ids = np.frombuffer(b"".join(texts), np.uint8).astype(np.int64)
-    return write_run_folder(folder, [len(text) for text in texts], ids=ids, **SIZES)
+    return write_run_folder(folder, [len(text) for text in texts], ids=ids, target=SIZES)
 
 
 def functions_config(folder, output, **batching):
@@ -53,27 +54,42 @@ def functions_config(folder, output, **batching):
 
 def target_alone(config, plan):
     """Seconds of a bare loop over the plan's batches."""
-    target, epoch = load_target_of(config, CPU), plan.epoch(0)
-    drafter = make_drafter(config, target.config, target.ends.num_embeddings)
-    runner = TargetRunner(target, plan.data.dataset, drafter.config.target_layer_ids)
+    run, epoch = target_loop(config, plan), plan.epoch(0)
     began = time.perf_counter()
     for index in range(epoch.num_arrivals):
-        runner.run(epoch.arrival(index))
+        run(epoch.arrival(index))
     return time.perf_counter() - began
 
 
 def drafter_alone(config, plan):
     """Seconds of a bare loop over the plan's steps; features are there, and random."""
-    ends, epoch = load_ends_of(config, CPU), plan.epoch(0)
-    drafter = make_drafter(config, target_facts(config)[0], ends.num_embeddings)
-    learner = Learner(drafter, ends, config, total_steps=plan.num_steps)
-    size = int(plan.data.lengths.max()), drafter.config.feature_size
-    features = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    learn, epoch = drafter_loop(config, plan), plan.epoch(0)
     began = time.perf_counter()
     for index in range(epoch.num_steps):
-        rows = [plan.data.dataset[sample] for sample in epoch.step(index).tolist()]
-        learner.learn([sample_of(row, features) for row in rows], epoch.number)
+        learn(epoch.step(index))
     return time.perf_counter() - began
+
+
+def target_loop(config, plan, device=CPU):
+    """A function that runs one batch, samples given by number."""
+    target = load_target_of(config, device)
+    drafter = drafter_config(config, target.config, target.ends.num_embeddings)
+    return TargetRunner(target, plan.data.dataset, drafter.target_layer_ids).run
+
+
+def drafter_loop(config, plan, device=CPU):
+    """A function that learns from one step's samples, given by number."""
+    ends, (target_config, dtype) = load_ends_of(config, device), target_facts(config)
+    drafter = make_drafter(config, target_config, ends.num_embeddings).to(device)
+    learner = Learner(drafter, ends, config, total_steps=plan.num_steps)
+    size = int(plan.data.lengths.max()), drafter.config.feature_size
+    features = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+
+    def learn(sample_ids):
+        rows = [plan.data.dataset[sample] for sample in sample_ids.tolist()]
+        return learner.learn([sample_of(row, features) for row in rows], 0)
+
+    return learn
 
 
 def sample_of(row, features):

@@ -239,24 +239,26 @@ def read_logs(output):
     return found
 
 
-def write_run_folder(folder, lengths, *, ids=None, answer_share=0.5, **sizes):
-    """A small target and prepared samples of given lengths, whose later part is to be learnt.
+def write_run_folder(folder, lengths, *, ids=None, highest=EOS_TOKEN, target=()):
+    """A small target and prepared samples of given lengths, whose latter half is to be learnt.
 
     Args:
         folder: to write into.
         lengths: tokens of every sample.
         ids: all tokens, one sample after the other; None draws them.
-        answer_share: of each sample that is to be learnt.
-        sizes: of the target, unlike those of tests.
+        highest: what drawn ids are below.
+        target: sizes of the target, unlike those of tests; None for no target.
     """
     lengths, folder = np.asarray(lengths, np.int64), Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_target(folder / "target", max_position_embeddings=int(lengths.max()), **sizes)
+    if target is not None:
+        sizes = {"max_position_embeddings": int(lengths.max()), **dict(target)}
+        write_target(folder / "target", **sizes)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     if ids is None:
-        ids = np.random.default_rng(0).integers(0, EOS_TOKEN, int(offsets[-1]))
+        ids = np.random.default_rng(0).integers(0, highest, int(offsets[-1]))
     places = np.arange(ids.size) - np.repeat(offsets[:-1], lengths)
-    mask = places >= np.repeat(lengths * (1 - answer_share), lengths)
+    mask = places >= np.repeat(lengths // 2, lengths)
     table = pa.table(
         {
             "input_ids": pa.ListArray.from_arrays(offsets, pa.array(ids, pa.int32())),

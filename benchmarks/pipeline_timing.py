@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import shutil
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -62,6 +63,7 @@ class Timing:
         fill_seconds: of it, until the first step began: the pool filled.
         drain_seconds: of it, after the end of the last batch: the pool emptied.
         start_seconds: before it: processes and models.
+        busy_shares: of every process, as the pipeline counts them itself.
     """
 
     target: Stage
@@ -72,6 +74,7 @@ class Timing:
     fill_seconds: float
     drain_seconds: float
     start_seconds: float
+    busy_shares: dict[str, float]
 
     @property
     def slowest(self):
@@ -88,20 +91,26 @@ class Timing:
         return {**asdict(self), "share": self.share}
 
 
-def timed_run(config, stages):
-    """Run a pipeline anew, in processes that have imported everything, and say how it went."""
+def timed_run(config, stages, *, imported=True):
+    """Run a pipeline anew, and say how it went.
+
+    Args:
+        config: of it; what its output folder holds is removed.
+        stages: what they cost.
+        imported: whether processes come from a server that has imported everything.
+    """
     shutil.rmtree(config.output_dir, ignore_errors=True)
     setup = set_up_pipeline(config)
-    began = time.monotonic()
-    with quick_processes():
-        outcome = run_pipeline(setup, None, Seeing(), stages.entries)
+    began, seen = time.monotonic(), Seeing()
+    with quick_processes() if imported else nullcontext():
+        outcome = run_pipeline(setup, None, seen, stages.entries)
     assert outcome.position.num_steps == setup.plan.num_steps
-    timing = timing_of(config.output_dir, began)
+    timing = timing_of(config.output_dir, began, seen.flow)
     assert timing.real_tokens == config.epochs * setup.data.num_tokens, "not all of the data ran"
     return timing
 
 
-def timing_of(output, began):
+def timing_of(output, began, flow):
     """From what the processes of a run wrote down."""
     logs = read_logs(Path(output))
     targets, ranks = logs["target"], logs["drafter"]
@@ -116,6 +125,11 @@ def timing_of(output, began):
         fill_seconds=last - first,
         drain_seconds=over - through,
         start_seconds=first - began,
+        busy_shares={
+            name: account.busy_share
+            for accounts in (flow.workers, flow.ranks)
+            for name, account in accounts.items()
+        },
     )
 
 
