@@ -167,8 +167,6 @@ class Course:
             "flow_token_squares": done * run.padded * run.longest,
             "flow_learnt_tokens": steps * run.batches_per_step * run.real,
             "flow_learnt_steps": steps,
-            "flow_learnt_seconds": min(now, self.ended[steps - 1]) if steps else 0.0,
-            "flow_ran_seconds": min(now, max(self.arrived)),
             "flow_learn_seconds": self.total("drafter", 0, "learn", now),
             "flow_planned_efficiency": run.planned_efficiency,
             "flow_planned_batch_tokens": run.planned_efficiency * run.padded,

@@ -30,15 +30,16 @@ class Device:
     Attributes:
         key: ``target_0``, ``drafter_1``.
         busy: at work; of a rank, evaluating on the way, saving and waiting for other ranks too.
-        waits: cause -> seconds without work. Of a target: ``reading`` (it had a batch, whose rows
+        waits: cause -> seconds without work. ``starting``: up to its first record with work: files
+            are opened, the pool fills. Then, of a target: ``reading`` (it had a batch, whose rows
             were being read), ``room`` (it had none, and the arena had no room for the next),
             ``work`` (it had none, though there was room); of the last two each as often as records
-            show the arena full and not full. Of a rank: ``copying`` (its samples had
-            arrived and were being copied), ``starting`` (until its first step had its samples: the
-            pool filled), ``samples`` (its samples had not arrived).
+            show the arena full and not full. Of a rank: ``copying`` (its
+            samples had arrived and were being copied), ``samples`` (they had not arrived).
         meeting: of the time at work, in which a rank waited for the others or gradients were
             summed.
         padded_tokens: that a target has run.
+        tail: after its last piece of work, as far as records can tell: the most it can have been.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Device:
     waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     meeting: float = 0.0
     padded_tokens: int = 0
+    tail: float = 0.0
 
     @property
     def name(self) -> str:
@@ -74,8 +76,6 @@ class Account:
         token_squares: sum over their batches of padded tokens times the longest sample.
         num_batches: of the targets.
         learn_seconds: of the first rank, in steps.
-        tail_seconds: after the last step, until the last record.
-        target_tail_seconds: the same after the targets' last batch.
         evaluation_seconds: of evaluations inside ``seconds``.
         planned_efficiency: real over padded tokens by the plan; None while unknown.
         planned_batch_tokens: real tokens of a batch by the plan; None while unknown.
@@ -95,8 +95,6 @@ class Account:
     token_squares: int = 0
     num_batches: int = 0
     learn_seconds: float = 0.0
-    tail_seconds: float = 0.0
-    target_tail_seconds: float = 0.0
     evaluation_seconds: float = 0.0
     planned_efficiency: float | None = None
     planned_batch_tokens: float | None = None
@@ -169,10 +167,7 @@ def _of_pipeline(records: RunRecords) -> Account:
     means = _Means()
     for life in lives(records.flows, counters):
         last = life[-1]
-        seconds = _get(last, "flow_seconds")
-        account.seconds += seconds
-        account.tail_seconds += seconds - _get(last, "flow_learnt_seconds")
-        account.target_tail_seconds += seconds - _get(last, "flow_ran_seconds")
+        account.seconds += _get(last, "flow_seconds")
         account.num_steps += int(_get(last, "flow_learnt_steps"))
         account.learn_seconds += _get(last, "flow_learn_seconds")
         account.target_tokens += int(_get(last, "flow_real_tokens"))
@@ -190,32 +185,42 @@ def _of_pipeline(records: RunRecords) -> Account:
 
 
 def _add_devices(account: Account, life: Sequence[Record]) -> None:
-    """Busy seconds and waits; a target's without a batch are for room as often as it was full."""
+    """What every process did in a life."""
     full = _share_full(life)
     keys = [match[1] for name in life[-1] if (match := _DEVICE.match(name))]
     for key in keys:
         device = account.devices.setdefault(key, Device(key))
-        device.busy += _get(life[-1], f"flow_busy_seconds_{key}")
         device.meeting += _get(life[-1], f"flow_meeting_seconds_{key}")
         device.padded_tokens += int(_get(life[-1], f"flow_padded_tokens_{key}"))
         before: dict[str, Any] = {}
-        starts = key.startswith("drafter")
+        since = 0.0
         for record in life:
-            waited, inputs = (
+            busy, waited, inputs = (
                 _get(record, f"flow_{name}_seconds_{key}")
                 - _get(before, f"flow_{name}_seconds_{key}")
-                for name in ("wait", "input")
+                for name in ("busy", "wait", "input")
             )
-            if key.startswith("target"):
-                device.waits["reading"] += inputs
-                device.waits["room"] += (waited - inputs) * full
-                device.waits["work"] += (waited - inputs) * (1 - full)
+            if busy and not _get(before, f"flow_busy_seconds_{key}"):
+                # What it waited before the run began is no part of it.
+                left = max(0.0, _get(record, "flow_seconds") - busy)
+                device.waits["starting"] += min(waited, left)
             else:
-                cause = "starting" if starts else "samples"
-                starts = starts and waited == 0
-                device.waits["copying"] += inputs
-                device.waits[cause] += waited - inputs
+                _add_waits(device, waited, inputs, full)
+            device.busy += busy
+            since = _get(before, "flow_seconds") if busy else since
             before = record
+        device.tail += _get(life[-1], "flow_seconds") - since
+
+
+def _add_waits(device: Device, waited: float, inputs: float, full: float) -> None:
+    """Divide a wait by cause; ``full`` is how often the arena was when targets lacked a batch."""
+    if device.key.startswith("target"):
+        device.waits["reading"] += inputs
+        device.waits["room"] += (waited - inputs) * full
+        device.waits["work"] += (waited - inputs) * (1 - full)
+    else:
+        device.waits["copying"] += inputs
+        device.waits["samples"] += waited - inputs
 
 
 def _share_full(life: Sequence[Record]) -> float:

@@ -95,8 +95,8 @@ CAUSES: dict[str, Words] = {
         "written for evaluation.",
     ),
     "starting": Words(
-        "filling the pool",
-        "The drafter waits until its first step has its samples.",
+        "getting started",
+        "Until a device has its first work: files are opened, and the pool fills.",
     ),
     "samples": Words("waiting for samples", "The drafter waits: its samples have not arrived."),
     "copying": Words(

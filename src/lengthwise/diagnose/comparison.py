@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lengthwise.diagnose.split import Seconds
 
 _BY_NATURE = {
-    "target": ("room", "work", "ending", "reading"),
+    "target": ("starting", "room", "work", "ending", "reading"),
     "drafter": ("starting", "samples", "ending", "copying"),
 }
 """In which order a stage's predicted waiting is taken off its waits."""
@@ -71,9 +71,9 @@ class Comparison:
 def compare(account: Account, promise: Promise) -> Comparison:
     """Divide the difference between prediction and run.
 
-    Of a pipeline the stage that waits least is accounted for, of one process target and drafter
-    in turn. With N tokens learnt from, T0 = N / predicted rate, and p the share of the time that
-    the stage was predicted to be at work, in this order:
+    Of a pipeline the stage that waits least for the other is accounted for, of one process target
+    and drafter in turn. With N tokens learnt from, T0 = N / predicted rate, and p the share of the
+    time that the stage was predicted to be at work, in this order:
 
     1. ``ahead``: T0 p (tokens run / N - 1); targets only.
     2. ``padding``: padded tokens beyond real ones over the planned efficiency, at the calibrated

@@ -50,14 +50,16 @@ class Jumpiness:
     """How far steps' losses lie from their level, and why.
 
     With l(t) the loss of a step, l_k(t) that of length class k in it, and w_k(t) the class's share
-    of the step's weight: m(t) is the level, a line through the steps nearby, and o_k(t) the mean
-    of l_k - m nearby, both without step t itself. Then, as in the law of total variance,
+    of the step's weight: m(t) is the level, a parabola through the steps nearby, v_k(t) the mean of
+    w_k nearby, and o_k(t) that of l_k - m, all without step t itself. Then, as in the law of total
+    variance,
 
-        l - m = c + r,  c = sum of w_k * o_k,  E[(l - m)^2] = E[c (l - m)] + E[r (l - m)]:
+        l - m = c + r,  c = sum of (w_k - v_k) o_k,  E[(l - m)^2] = E[c (l - m)] + E[r (l - m)]:
 
-    the first is between classes (the step's mixture of lengths), the second within them. Where each
-    step is of one class these are the variance of the class means and the mean variance inside a
-    class. The share between classes may lie a little below 0 by chance.
+    the first is between classes (what the step's mixture of lengths adds to the usual mixture's),
+    the second within them. Where each step is of one class these are the variance of the class
+    means and the mean variance inside a class. The share between classes may lie a little below 0
+    by chance.
 
     Attributes:
         num_steps: records that it is found from.
@@ -152,7 +154,8 @@ def jumpiness(series: LossSeries, left_out: npt.NDArray[np.bool_] | None = None)
     middle = level(series.loss, weights, half_life)
     own = series.shares * weights[:, None]
     apart = np.where(series.shares > 0, series.losses - middle[:, None], 0.0)
-    mixture = (series.shares * nearby_mean(apart, own, half_life)).sum(axis=1)
+    usual = nearby_mean(series.shares, np.broadcast_to(weights[:, None], own.shape), half_life)
+    mixture = ((series.shares - usual) * nearby_mean(apart, own, half_life)).sum(axis=1)
     distance = series.loss - middle
     residuals = distance - mixture
     total = own.sum(axis=0)

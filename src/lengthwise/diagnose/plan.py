@@ -153,7 +153,7 @@ class RunPlan:
 def open_plan(run_dir: Path) -> tuple[RunPlan | None, str | None]:
     """The plan of a run, or in a sentence why there is none.
 
-    The config is that of ``train_config.json`` or, in runs that have none, of the newest checkpoint.
+    The config is that of ``train_config.json`` or, in runs without it, of the newest checkpoint.
     """
     values = _config_of(run_dir)
     if values is None:

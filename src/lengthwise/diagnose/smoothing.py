@@ -1,4 +1,4 @@
-"""What is nearby: means and lines over the steps around each, without the step itself.
+"""What is nearby: means and parabolas over the steps around each, without the step itself.
 
 A step s steps away weighs ``2 ** (-s / half_life)``, on both sides. Leaving out the step itself
 keeps a curve from explaining its own noise.
@@ -6,6 +6,7 @@ keeps a curve from explaining its own noise.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,28 +33,43 @@ def nearby_mean(values: Float64Array, weights: Float64Array, half_life: float) -
 
 
 def level(values: Float64Array, weights: Float64Array, half_life: float) -> Float64Array:
-    """The line through the values around each, at its place, by weighted least squares.
+    """The parabola through the values around each, at its place, by weighted least squares.
 
-    A line, not a mean, so that a falling loss has no jump at its ends.
+    Not a mean: a loss that falls steeply at first would lie off it for that reason alone. Of too
+    few values for a parabola it is the one with the smallest coefficients; of none, the value.
 
     Args:
         values: (T,).
         weights: of each value, at least 0, (T,).
         half_life: in values.
     """
-    places = np.arange(values.size, dtype=np.float64)
-    # Moments about each place t, of distances s = place - t, from moments about 0.
-    powers = np.stack([np.ones_like(places), places, places**2], axis=1) * weights[:, None]
-    table = np.concatenate((powers, powers[:, :2] * values[:, None]), axis=1)
-    sums = _decayed(table, half_life) + _decayed(table[::-1], half_life)[::-1]
-    n, first, second, total, moment = sums.T
-    second = second - 2 * places * first + places**2 * n
-    first, moment = first - places * n, moment - places * total
-    spread = n * second - first**2
-    is_line = spread > 1e-9 * np.maximum(n * second, 1e-300)
-    line = (total * second - moment * first) / np.where(is_line, spread, 1.0)
-    mean = total / np.where(n > 0, n, 1.0)
-    return np.where(is_line, line, np.where(n > 0, mean, values))
+    rows = np.stack((weights, weights * values), axis=1)
+    before = _moments(rows, half_life)
+    # Seen from the other end, distances have the other sign.
+    signs = (-1.0) ** np.arange(5)[:, None]
+    sums = before + _moments(rows[::-1], half_life)[::-1] * signs
+    around, total = sums[:, :, 0], sums[:, :3, 1]
+    normal = np.stack([around[:, power : power + 3] for power in range(3)], axis=1)
+    solved = np.linalg.pinv(normal, rcond=1e-9, hermitian=True) @ total[:, :, None]
+    return np.where(around[:, 0] > 0, solved[:, 0, 0], values)
+
+
+def _moments(rows: Float64Array, half_life: float) -> Float64Array:
+    """Sums of earlier rows times powers 0 to 4 of their distance, decayed; shape (T, 5, C).
+
+    Distances are counted in half-lives, so that no power is far larger than another.
+    """
+    decay, unit = 0.5 ** (1 / half_life), 1 / half_life
+    # One step further away: (s + u)^k = sum over j of C(k, j) u^(k - j) s^j.
+    further = np.array(
+        [[math.comb(k, j) * unit ** (k - j) if j <= k else 0.0 for j in range(5)] for k in range(5)]
+    )
+    found = np.zeros((len(rows), 5, rows.shape[1]))
+    for place in range(1, len(rows)):
+        now = found[place - 1].copy()
+        now[0] += rows[place - 1]
+        found[place] = decay * (further @ now)
+    return found
 
 
 def _decayed(rows: Float64Array, half_life: float) -> Float64Array:

@@ -21,6 +21,8 @@ LEAST_SCORE = 6.0
 WINDOW = 201
 """Records around a step that its spread is found from."""
 MOST = 10
+ROUNDING = 1e-9
+"""Of the loss, below which a spread is rounding."""
 _TO_DEVIATION = 1.4826
 """Standard deviation of a normal law over its median absolute deviation."""
 
@@ -55,25 +57,33 @@ def find_spikes(series: LossSeries) -> tuple[tuple[Spike, ...], Jumpiness | None
     """
     if series.loss.size < LEAST_STEPS:
         return (), None
+    rounding = ROUNDING * float(np.abs(series.loss).max())
     found = jumpiness(series)
-    scores = robust_scores(found.residuals)
     for _ in range(2):
-        found = jumpiness(series, scores >= LEAST_SCORE)
-        scores = robust_scores(found.residuals)
+        found = jumpiness(series, robust_scores(found.residuals, rounding) >= LEAST_SCORE)
+    scores = robust_scores(found.residuals, rounding)
     places = np.flatnonzero(scores >= LEAST_SCORE)
     highest = sorted(places[np.argsort(-scores[places], kind="stable")][:MOST].tolist())
     return tuple(_spike(series, found, scores, place) for place in highest), found
 
 
-def robust_scores(residuals: Float64Array, window: int = WINDOW) -> Float64Array:
-    """Distance from the median around, in robust standard deviations; 0 where all are alike."""
+def robust_scores(
+    residuals: Float64Array, rounding: float = 0.0, window: int = WINDOW
+) -> Float64Array:
+    """Distance from the median around, in robust standard deviations; 0 where all are alike.
+
+    Args:
+        residuals: (T,).
+        rounding: the least that counts as a standard deviation.
+        window: values around each that count.
+    """
     size = min(window, residuals.size)
     rows = np.lib.stride_tricks.sliding_window_view(residuals, size)
     starts = np.clip(np.arange(residuals.size) - size // 2, 0, len(rows) - 1)
     medians = np.median(rows, axis=1)
     spreads = np.array([np.median(np.abs(row - m)) for row, m in zip(rows, medians, strict=True)])
     distance = residuals - medians[starts]
-    scale = _TO_DEVIATION * spreads[starts]
+    scale = np.maximum(_TO_DEVIATION * spreads[starts], rounding)
     found: Float64Array = np.divide(distance, scale, out=np.zeros_like(distance), where=scale > 0)
     return found
 

@@ -1,7 +1,8 @@
 """The whole time of a run, or of its slowest stage, split into causes that add up to it.
 
 A pipeline's stages work at the same time, so one stage's account is the run's: the one that waits
-least. Means over its devices are taken. One process has one account, of target and drafter in turn.
+least for the other. Means over its devices are taken. One process has one account, of target and
+drafter in turn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from lengthwise.diagnose.account import Account, Device
 
 Seconds = dict[str, float]
+
+_FOR_THE_OTHER = {"target": "room", "drafter": "samples"}
 
 
 def split_time(account: Account) -> tuple[Cause, ...]:
@@ -49,15 +52,22 @@ def split_time(account: Account) -> tuple[Cause, ...]:
 
 
 def slowest_stage(account: Account) -> str:
-    """The stage of a pipeline that waits least: ``"target"`` or ``"drafter"``.
+    """The stage of a pipeline that waits least for the other: ``"target"`` or ``"drafter"``.
 
-    By the share of time at work, without the time in which the pool is filled for the first time.
+    Targets wait for the drafter where the channel has no room, the drafter for the targets where
+    its samples have not arrived. What else a stage waits for is its own affair. If both wait
+    equally long, in whole percents of the time, it is the busier.
     """
-    return max(("target", "drafter"), key=lambda stage: busy_share(account, stage))
+
+    def rank(stage: str) -> tuple[float, float]:
+        wait = mean_waits(account.stage(stage)).get(_FOR_THE_OTHER[stage], 0.0)
+        return round(wait / account.seconds, 2), -busy_share(account, stage)
+
+    return min(("target", "drafter"), key=rank)
 
 
 def busy_share(account: Account, stage: str) -> float:
-    """Share of the time at work, mean of a stage's devices, without the first filling."""
+    """Share of the time at work, mean of a stage's devices, without getting started."""
     shares = []
     for device in account.stage(stage):
         both = device.busy + device.waited - device.waits.get("starting", 0.0)
@@ -120,12 +130,13 @@ def outside(account: Account, rest: float) -> Seconds:
         account: of the run.
         rest: seconds that are to be divided; may be negative, and then is not explained.
     """
-    evaluation, ending = account.evaluation_seconds, account.tail_seconds
+    evaluation, ending = account.evaluation_seconds, 0.0
     if account.kind == "pipeline":
+        devices = account.stage(slowest_stage(account))
         # The first target worker evaluates; the drafter goes on meanwhile.
-        is_target = slowest_stage(account) == "target"
-        evaluation = evaluation / len(account.stage("target")) if is_target else 0.0
-        ending = account.target_tail_seconds if is_target else ending
+        is_target = devices[0].key.startswith("target")
+        evaluation = evaluation / len(devices) if is_target else 0.0
+        ending = sum(device.tail for device in devices) / len(devices)
     evaluation = min(max(rest, 0.0), evaluation)
     ending = min(max(rest - evaluation, 0.0), ending)
     return {

@@ -106,8 +106,6 @@ class Telemetry:
         self._window = Window(window_seconds)
         self._learnt = 0
         self._num_learnt = 0
-        self._last_learnt = (0, 0.0)
-        self._last_ran = (0, 0.0)
         self._learn_seconds = 0.0
         self._largest_step = 0
         self._smooth = [0.0, 0.0]
@@ -125,10 +123,6 @@ class Telemetry:
     def flowed(self, flow: Flow) -> None:
         """Take in how things flow."""
         self._flow = flow
-        if self._num_learnt != self._last_learnt[0]:
-            self._last_learnt = (self._num_learnt, flow.seconds)
-        if flow.num_batches != self._last_ran[0]:
-            self._last_ran = (flow.num_batches, flow.seconds)
         moment = self._moment(flow)
         before = self._window.last
         # The steps before the first one's end took unknown time: loading, filling the pool.
@@ -215,8 +209,6 @@ class Telemetry:
             "token_squares": flow.token_squares,
             "learnt_tokens": self._learnt,
             "learnt_steps": self._num_learnt,
-            "learnt_seconds": self._last_learnt[1],
-            "ran_seconds": self._last_ran[1],
             "learn_seconds": self._learn_seconds,
             **self.rates(),
             "efficiency": ratio(flow.real_tokens, flow.padded_tokens),

@@ -75,7 +75,7 @@ def device_table(found: Diagnosis) -> Table:
     assert account is not None
     waits = dict.fromkeys(name for one in account.devices.values() for name in one.waits)
     words = {"reading": "reading", "room": "no room", "work": "no work", "copying": "copying"}
-    words |= {"starting": "filling", "samples": "no samples"}
+    words |= {"starting": "start", "samples": "no samples"}
     columns = (
         Column("device", "device", numeric=False),
         Column("at work", "at work"),
