@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from lengthwise.cli.options import (
     Column,
+    Epochs,
     Json,
     MaxBatchSize,
     OnBad,
@@ -122,7 +124,6 @@ TokensPerStep = Annotated[
 FeedSeconds = Annotated[
     float, typer.Option("--feed-seconds", min=0, help="To read the samples of a batch.")
 ]
-Epochs = Annotated[int, typer.Option("--epochs", min=1, help="For the time of the whole run.")]
 Split = Annotated[
     int | None,
     typer.Option(
@@ -130,6 +131,38 @@ Split = Annotated[
         min=2,
         help="Share out so many devices in the best way, instead of --num-targets and "
         "--num-drafters.",
+        show_default=False,
+    ),
+]
+
+
+def _read_scenario(context: typer.Context, path: Path | None) -> Path | None:
+    """Take a file's values for the options that are not given."""
+    if path is None:
+        return None
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is no TOML file: {error}") from None
+    known = {parameter.name for parameter in context.command.params} - {"source", "scenario"}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ConfigError(
+            f"{path}: no such options: {', '.join(unknown)}; there are "
+            f"{', '.join(sorted(str(name) for name in known))}"
+        )
+    context.default_map = {**(context.default_map or {}), **values}
+    return path
+
+
+Scenario = Annotated[
+    Path | None,
+    typer.Option(
+        "--scenario",
+        is_eager=True,
+        callback=_read_scenario,
+        help="A TOML file with options of this command, such as num_targets = 6; those on the "
+        "command line go first.",
         show_default=False,
     ),
 ]
@@ -153,6 +186,7 @@ def command(
     tokens_per_step: TokensPerStep = None,
     feed_seconds: FeedSeconds = 0.0,
     epochs: Epochs = 1,
+    scenario: Scenario = None,  # noqa: ARG001 - its callback has put it into the other options
     column: Column = None,
     on_bad: OnBad = OnBadChoice.ERROR,
     tokenizer: Tokenizer = None,

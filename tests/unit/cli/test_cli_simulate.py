@@ -8,6 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from lengthwise.calibrate import (
+    Calibration,
+    Measurement,
+    fit_cost,
+    read_calibration,
+    write_calibration,
+)
 from lengthwise.cli.app import app
 from lengthwise.cli.simulate_view import duration
 from lengthwise.core.config import BatchingConfig
@@ -145,3 +152,81 @@ def test_a_config_and_limits_together_are_refused(file, tmp_path):
 )
 def test_durations_are_told_in_the_largest_unit_of_which_there_is_one(seconds, text):
     assert duration(seconds) == text
+
+
+def calibration(path, truth):
+    """What `lengthwise calibrate` would write of a step that takes ``truth``, with some noise."""
+    noise = np.random.default_rng(0)
+    measured = [
+        Measurement(
+            size, longest, float(truth(np.array([size]), np.array([longest]))[0]) * jitter, None
+        )
+        for size in (1, 2, 4, 8, 16)
+        for longest in (16, 32, 64, 128, 200)
+        for jitter in noise.normal(1.0, 0.02, 3)
+        if size * longest <= 1_000
+    ]
+    write_calibration(
+        Calibration(
+            fit=fit_cost(measured), memory=None, measurements=tuple(measured), what="forward",
+            device="cpu", dtype="float32", machine="none", versions={},
+        ),
+        path,
+    )  # fmt: skip
+    return path
+
+
+def test_costs_from_calibrations_give_a_band_around_the_rate(file, tmp_path):
+    # The fit is of the same costs as written out above, so the rate is nearly the same; and the
+    # band is as wide as the fit's own interval for the target, which is the bottleneck.
+    target = calibration(tmp_path / "target.json", TARGET)
+    drafter = calibration(tmp_path / "drafter.json", DRAFTER)
+    data = found(
+        file, "-t", 1000, "-b", 16, "--target-cost", target, "--drafter-cost", drafter,
+        "--bytes-per-token", 64,
+    )  # fmt: skip
+    known = simulate(workload(1, 1), machines(1, 1)).tokens_per_second
+    assert data["tokens_per_second"] == pytest.approx(known, rel=0.02)
+    assert data["low"] < known < data["high"]
+    batches = Planner(LENGTHS, BatchingConfig(limits=LIMITS)).plan(0).batches
+    fit = read_calibration(target).fit
+    low, high = fit.interval(batches.sizes, batches.padded, 0.9)
+    assert data["high"] / data["low"] == pytest.approx(high / low, rel=0.01)
+
+
+def test_the_table_shows_the_band(file, tmp_path):
+    target = calibration(tmp_path / "target.json", TARGET)
+    result = run(
+        file, "-t", 1000, "--target-cost", target, "--drafter-cost", "0.1", "--bytes-per-token", 64,
+        "--pool-batches", 4, "--tokens-per-step", 2_000,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("tokens a second")]
+    assert "to" in line.split("(")[1]
+
+
+def test_a_scenario_stands_for_options_and_the_command_line_goes_first(file, tmp_path):
+    path = tmp_path / "scenario.toml"
+    path.write_text(
+        'max_tokens = 1000\nmax_batch_size = 16\ntarget_cost = "0.5,1e-3"\n'
+        'drafter_cost = "0.1,2e-4"\nbytes_per_token = 64\nnum_targets = 3\nnum_drafters = 2\n'
+    )
+    written = (file, "-t", 1000, "-b", 16, *COSTS, "--num-drafters", 2, "--num-targets")
+    assert found(file, "--scenario", path) == found(*written, 3)
+    assert found(file, "--scenario", path, "--num-targets", 4) == found(*written, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("num_target = 3", "no such options: num_target; there are"),
+        ("source = ['x']", "no such options: source"),
+        ("num_targets = ", "is no TOML file"),
+    ],
+)
+def test_a_scenario_that_says_nothing_of_use_is_refused(file, tmp_path, text, message):
+    path = tmp_path / "scenario.toml"
+    path.write_text(text)
+    result = run(file, "--scenario", path, "-t", 1000, *COSTS)
+    assert result.exit_code == 2
+    assert message in result.stderr
