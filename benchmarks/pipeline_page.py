@@ -62,7 +62,7 @@ def _real(found):
 
 def _strategies(rows):
     text = (
-        "On 20,000 lengths of the run this project began with, in batches of 49,152 tokens, with "
+        "On 10,000 lengths of the run this project began with, in batches of 49,152 tokens, with "
         "an imitated target that costs what its padded tokens cost. The design effect is of "
         "length, of a step of 32,768 anchors: drawn from the pool, and of whole batches, shuffled."
     )
