@@ -45,7 +45,7 @@ class Kind:
     Attributes:
         build: fresh weights.
         limits: of a batch.
-        longest: bytes that a sample is cut to.
+        longest: bytes of the longest sample; longer ones are left out.
     """
 
     build: Callable[[], nn.Module]

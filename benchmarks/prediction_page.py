@@ -46,11 +46,18 @@ def table(found):
 def _sentence(model, result):
     cpu = result["cpu"]
     kind = {"formula": "the formula", "table": "a table"}[cpu["fit"]["cost"]["kind"]]
-    ranking = "right" if cpu["ranking_right"] else "not right"
     return (
-        f"- {model}: fitted by {kind}; within {100 * cpu['largest_error']:.1f} %, ranking "
-        f"{ranking}; a single step varied by {100 * cpu['fit']['noise']:.1f} %."
+        f"- {model}: fitted by {kind}; within {100 * cpu['largest_error']:.1f} %; {_ranking(cpu)}; "
+        f"a single step varied by {100 * cpu['fit']['noise']:.1f} %."
     )
+
+
+def _ranking(cpu):
+    pairs = [
+        f"{pair['slower']} before {pair['faster']} ({100 * pair['apart']:.1f} % faster)"
+        for pair in cpu["swapped"]
+    ]
+    return f"ranked {' and '.join(pairs)}" if pairs else "the ranking is right"
 
 
 if __name__ == "__main__":
