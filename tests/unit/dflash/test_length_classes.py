@@ -16,6 +16,7 @@ from lengthwise.dflash.length_classes import length_classes
 from lengthwise.dflash.loss import LossConfig
 from lengthwise.dflash.metrics import DraftSums
 from lengthwise.dflash.step import draft_step
+from lengthwise.dflash.training.config import parse_train_config
 from lengthwise.dflash.training.data import HeldOut, TrainingData
 from lengthwise.dflash.training.log import RunLog
 from lengthwise.dflash.training.progress import Position, StepFacts
@@ -154,8 +155,35 @@ def test_a_training_run_writes_losses_by_length_that_add_up(tmp_path):
     for record, own in zip(records, weights, strict=True):
         total = sum(w * record[name] for w, name in zip(own, names, strict=True) if w)
         assert total / sum(own) == pytest.approx(record["loss"], rel=1e-5)
+    shares = [name.replace("loss_", "share_") for name in names]
+    for record, own in zip(records, weights, strict=True):
+        assert [record[name] for name in shares] == pytest.approx([w / sum(own) for w in own])
     assert records[0]["adjusted_loss"] == records[0]["loss"]
     assert any(record["adjusted_loss"] != record["loss"] for record in records)
+
+
+def test_sums_are_of_all_steps_those_without_a_record_too(tmp_path):
+    """Every third step is written, on a clock that the test turns; 1 s passes between steps."""
+    folder = small_run_folder(tmp_path)
+    now = iter([10.0, 10.0, 14.0, 18.0, 22.0, 26.0])
+    config = small_config(folder, tmp_path / "out", logging={"every_steps": 3})
+    log = RunLog(config, clock=lambda: next(now))
+    result = StepResult("stepped", DraftSums.zeros(4), 1.5, 1e-3)
+    for step in range(1, 6):
+        facts = StepFacts(2, 30, 1.0, 2.0, 1, 40, 50, 600)
+        log.stepped(Position(step, 0, step), result, facts)
+    log.close()
+    first, third = read_records(tmp_path / "out")
+    assert (first["step"], third["step"]) == (1, 3)
+    # The first step began three seconds before it was heard of.
+    assert (first["total_seconds"], third["total_seconds"]) == (3.0, 11.0)
+    totals = {
+        "steps": 3, "num_samples": 6, "real_tokens": 90, "wait_seconds": 3.0, "learn_seconds": 6.0,
+        "num_batches": 3, "target_tokens": 120, "padded_tokens": 150, "token_squares": 1800,
+    }  # fmt: skip
+    assert {name: third[f"total_{name}"] for name in totals} == totals
+    written = json.loads((tmp_path / "out" / "train_config.json").read_text(encoding="utf-8"))
+    assert parse_train_config(written) == config
 
 
 def test_words_go_to_the_json_lines_alone(tmp_path):

@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lengthwise.dflash import meetings as meetings_module
 from lengthwise.dflash import update as update_module
 from lengthwise.dflash.batch import pack_rows, pad_rows
+from lengthwise.dflash.metrics import DraftSums
 from lengthwise.dflash.optimizer import Optimizers
 from lengthwise.dflash.schedule import ScheduleConfig
 from lengthwise.dflash.update import Update, reduce_gradients
@@ -197,6 +199,24 @@ def test_gradients_travel_in_few_buckets_that_depend_on_parameters_alone(
     assert len(sent) == calls
     assert sum(sent) == 3 * 12 + 16
     assert [float(p.grad[0]) for p in parameters] == [2, 0, 6, 8]
+
+
+def test_a_rank_counts_how_long_it_is_with_the_others_and_nothing_else(monkeypatch):
+    """On a clock that the test turns: a second passes in each exchange, ten outside of them."""
+    now = [0.0]
+
+    def exchange(_sums, _group=None):
+        now[0] += 1.0
+        return _sums
+
+    monkeypatch.setattr(meetings_module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(DraftSums, "all_reduced", exchange)
+    drafter = drafter_of()
+    update = update_of(drafter)
+    for step in range(1, 4):
+        now[0] += 10.0
+        take_step(drafter, update, [pad_rows(SAMPLES)])
+        assert update.meetings.seconds == step
 
 
 @pytest.mark.slow  # two processes that import everything anew

@@ -9,6 +9,7 @@ import pytest
 from lengthwise.dflash.training.progress import StepFacts
 from lengthwise.dflash.training.setup import load_data
 from lengthwise.pipeline.flow import Account, Flow
+from lengthwise.pipeline.messages import Arrived, Learnt
 from lengthwise.pipeline.setup import set_up_pipeline
 from lengthwise.pipeline.telemetry import RunFacts, Telemetry
 from support.dflash_runs import small_config, small_run_folder
@@ -20,6 +21,7 @@ FACTS = RunFacts(
     batch_pages=5,
     page_tokens=8,
     page_bytes=256,
+    planned_batch_tokens=95.5,
 )
 
 
@@ -160,8 +162,29 @@ def test_the_record_has_every_figure_under_one_prefix():
         "flow_busy_target_0": pytest.approx(0.9),
         "flow_overall_busy_drafter_0": pytest.approx(0.25),
         "flow_bottleneck": "targets",
+        "flow_usable_pages": 20 - 5 + 1,
+        "flow_learnt_tokens": 1800,
+        "flow_learnt_steps": 20,
+        "flow_learn_seconds": pytest.approx(20 * 0.2),
+        "flow_planned_batch_tokens": 95.5,
+        "flow_busy_seconds_target_1": pytest.approx(18),
+        "flow_wait_seconds_target_1": pytest.approx(2),
+        "flow_busy_seconds_drafter_0": pytest.approx(5),
+        "flow_meeting_seconds_drafter_0": 0.0,
     }
     assert {name: record[name] for name in expected} == expected
+
+
+def test_what_processes_say_adds_up_by_device():
+    """Two batches of one worker and a step of a rank; a device's wait bounds what it read in it."""
+    flow = Flow(workers={"w": Account()}, ranks={"r": Account()})
+    flow.ran("w", Arrived(0, 0, {}, 90, 100, 2.0, 0.5, input_seconds=0.25, longest=25))
+    flow.ran("w", Arrived(0, 1, {}, 40, 60, 1.0, 0.0, input_seconds=0.75, longest=30))
+    flow.learnt("r", Learnt(0.5, 3.0, input_seconds=0.125, meeting_seconds=1.0))
+    assert flow.workers["w"] == Account(3.0, 0.5, input_seconds=0.25, padded_tokens=160)
+    assert flow.ranks["r"] == Account(3.0, 0.5, input_seconds=0.125, meeting_seconds=1.0)
+    assert (flow.num_batches, flow.real_tokens, flow.padded_tokens) == (2, 130, 160)
+    assert flow.token_squares == 100 * 25 + 60 * 30
 
 
 def test_the_bottleneck_is_silent_while_the_pool_fills_and_when_the_end_runs_out():

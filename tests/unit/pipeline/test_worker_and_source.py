@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
@@ -112,7 +113,8 @@ def test_each_samples_features_are_written_without_padding(parts, arena, ends):
     assert (answer.epoch, answer.arrival, answer.bad) == (0, 7, {})
     assert answer.real_tokens == sum(lengths)
     assert answer.padded_tokens == 3 * max(lengths)
-    assert answer.wait_seconds == 0.25
+    assert (answer.wait_seconds, answer.input_seconds) == (0.25, 0.0)
+    assert answer.longest == max(lengths)
     assert answer.busy_seconds > 0
     expected = features_of(parts, sample_ids)
     assert all(torch.equal(written[sample], expected[sample]) for sample in sample_ids)
@@ -198,6 +200,58 @@ def test_a_rank_copies_at_once_and_learns_in_order(parts, arena, ends):
     assert source.take(7) is None
     line.send(Leave())
     source.wait_to_leave()
+
+
+def test_a_rank_tells_what_it_waited_for_and_how_long_it_was_with_others(parts, arena, ends):
+    """A wait is copying from the moment that the step was heard of; before, samples were late."""
+    dataset, (line, wire) = parts[1].dataset, ends
+    met, reading = iter([1.5, 4.0]), threading.Event()
+
+    class Slow:
+        def fetch(self, wanted):
+            reading.wait(60)
+            time.sleep(0.2)
+            return []
+
+    source = PipelineSource(wire, dataset, Slow(), lambda: next(met))
+    source.begin(Epoch, 0)
+    for step, wait in ((0, 0.2), (1, 0.0)):
+        sending = threading.Timer(wait, line.send, [Deliver(2, step, ())])
+        sending.start()
+        reading.set()
+        assert source.take(step) == []
+    source.finish()
+    told = [one for one in hear(line, 4) if isinstance(one, Learnt)]
+    assert [one.meeting_seconds for one in told] == [1.5, 2.5]
+    first, second = told
+    assert first.wait_seconds > first.input_seconds + 0.1
+    assert first.input_seconds >= 0.2
+    assert second.wait_seconds >= second.input_seconds >= 0.2
+    line.send(Leave())
+    source.wait_to_leave()
+
+
+def test_a_worker_tells_how_much_of_its_wait_was_reading(parts, arena, ends):
+    """Six tenths of a second, in whose last two the batch was known and its rows being read."""
+    config, data, target = parts
+    _, wire = ends
+    task = WorkerTask(config, data, "cpu", 1, TAPS, arena.shape, arena.name)
+    worker, heard = _Worker(wire, task, target, arena), []
+    worker._run = lambda batch, rows, waited, reading: heard.append((waited, reading))
+    jobs = queue.Queue()
+
+    def give():
+        time.sleep(0.4)
+        known = time.perf_counter()
+        time.sleep(0.2)
+        jobs.put((batch_of(data.dataset, [4], arena), [], known))
+        jobs.put((Leave(), None, known))
+
+    threading.Thread(target=give).start()
+    worker.serve(jobs)
+    ((waited, reading),) = heard
+    assert waited >= 0.6
+    assert 0.2 <= reading < waited - 0.3
 
 
 def test_features_that_are_not_one_a_token_stop_a_rank_by_name(parts, arena, ends):
