@@ -37,7 +37,8 @@ class CostFit:
         num_outliers: measurements that count nothing for their shape.
         covariance: of the coefficients, shape (P, P): those of the formula in its order, or a
             table's rises from entry to entry, row by row.
-        degrees: shapes less coefficients: how well the scale of the errors itself is known.
+        degrees: how well the scale of the errors itself is known: shapes less coefficients, or
+            repeats less shapes where the scale is that of the noise alone.
         batch_size: of each measured shape; int64, shape (S,).
         longest: of each measured shape, in tokens; int64, shape (S,).
         measured_seconds: centre of each shape's timings; float64, shape (S,).
@@ -128,7 +129,7 @@ class CostFit:
         return seconds, np.sqrt(common + own)
 
     def _sum(self, size: Int64Array, longest: Int64Array) -> tuple[float, float]:
-        shapes, counts = np.unique(np.stack((size, longest)), axis=1, return_counts=True)
+        shapes, counts = _distinct(size, longest)
         rows = np.zeros(self.covariance.shape[0])
         alike = np.zeros(self.batch_size.size)
         whole = noise = 0.0
@@ -172,6 +173,14 @@ class CostFit:
         }
         plain = {name: np.array(values[name], dtype) for name, dtype in arrays.items()}
         return cls(**{**values, **plain, "cost": kind(**cost)})
+
+
+def _distinct(size: Int64Array, longest: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The different pairs, shape (2, D), and how often each is there, shape (D,)."""
+    sizes, first = np.unique(size, return_inverse=True)
+    lengths, second = np.unique(longest, return_inverse=True)
+    pairs, counts = np.unique(first * lengths.size + second, return_counts=True)
+    return np.stack((sizes[pairs // lengths.size], lengths[pairs % lengths.size])), counts
 
 
 def _parts(number: int) -> list[slice]:

@@ -103,6 +103,7 @@ def _with_errors(form: Form, times: ShapeTimes, errors: Float64Array) -> CostFit
     found = form.regression
     by_noise = _noise_of_centres(times)
     wider = max(by_noise / found.scale, 1.0) if found.scale else 1.0
+    by_repeats = float(times.repeats.sum() - times.repeats.size)
     shape_error = float(np.sqrt(np.mean(errors**2)))
     return CostFit(
         cost=form.cost,
@@ -113,7 +114,7 @@ def _with_errors(form: Form, times: ShapeTimes, errors: Float64Array) -> CostFit
         disturbance=times.disturbance,
         num_outliers=times.num_outliers,
         covariance=found.covariance * wider**2,
-        degrees=found.degrees,
+        degrees=max(found.degrees, by_repeats) if wider > 1 else found.degrees,
         batch_size=times.batch_size,
         longest=times.longest,
         measured_seconds=times.seconds,

@@ -92,7 +92,7 @@ def _huber_weights(residuals: Float64Array, num_fitted: int) -> Float64Array:
     # As many residuals as coefficients may be 0 because the fit goes through them, so the
     # deviation is judged by the others.
     sizes = np.sort(np.abs(residuals))[min(num_fitted, residuals.size) - 1 :]
-    limit = HUBER * max(float(np.median(sizes)) * _NORMAL_MEDIAN, 1e-12)
+    limit = HUBER * max(float(sizes[sizes.size // 2]) * _NORMAL_MEDIAN, 1e-12)
     return np.minimum(1.0, limit / np.maximum(np.abs(residuals), limit))
 
 

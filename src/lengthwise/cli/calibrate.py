@@ -107,7 +107,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Write the calibration there, as JSON; predict and optimize --cost read it.",
+        help="Write the calibration there, as JSON; predict --cost and optimize --objective read it.",
         show_default=False,
     ),
 ]
