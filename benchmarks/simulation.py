@@ -25,6 +25,7 @@ from support.simpy_pipeline import PipelineModel
 TARGET = StepTime(fixed_seconds=0.1, seconds_per_token=1e-4, seconds_per_token_squared=2e-8)
 DRAFTER = StepTime(fixed_seconds=0.2, seconds_per_token=1e-5)
 BYTES_PER_TOKEN = 51_200
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "simulation.md"
 SPLIT = (6, 2)
 MANY_DEVICES = (64, 512, 4_096)
 
@@ -45,6 +46,30 @@ def measure(quick):
         )
     found["worst_error"] = max(abs(one["error"]) for one in found["pipelines"])
     return found
+
+
+def fill_page(found):
+    """Put the table into the concept's page, between its markers."""
+    begin, end = "<!-- measured -->", "<!-- /measured -->"
+    head, rest = PAGE.read_text(encoding="utf-8").split(begin)
+    tail = rest.split(end)[1]
+    PAGE.write_text(f"{head}{begin}\n{table(found)}\n{end}{tail}", encoding="utf-8")
+
+
+def table(found):
+    """Simulated beside measured, in Markdown."""
+    lines = [
+        "| targets + drafters | slower | measured tokens/s | simulated | | bottleneck named |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for one in found["pipelines"]:
+        named = ", ".join(sorted({str(run["bottleneck"]) for run in one["runs"]}))
+        lines.append(
+            f"| {one['num_targets']} + {one['num_drafters']} | {one['slower']} | "
+            f"{one['measured']:,.0f} | {one['simulated']:,.0f} | {one['error']:+.1%} | "
+            f"{one['simulated_bottleneck']}; by the run itself: {named} |"
+        )
+    return "\n".join(lines)
 
 
 def workload_for(batches):
