@@ -181,7 +181,8 @@ def skipped(found: Diagnosis) -> str:
         return ""
     shown = ", ".join(f"{step:,}" for step in found.skipped[-10:])
     more = "the last ten: " if len(found.skipped) > 10 else ""
-    return f"Loss or gradient was not finite in {count(len(found.skipped))} steps: {more}{shown}."
+    number = f"{count(len(found.skipped))} step{'s' if len(found.skipped) > 1 else ''}"
+    return f"Loss or gradient was not finite in {number}: {more}{shown}."
 
 
 def advice(found: Diagnosis) -> str:
