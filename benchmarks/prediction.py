@@ -33,8 +33,10 @@ STRATEGIES = {
     "pooled": {"strategy": "pooled"},
 }
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
-TURN = 8
+TURN = 4
 """Batches that one strategy, or the measuring of shapes, runs in a row."""
+SHAPE_TURNS = 4
+"""How often each shape is measured in a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Size:
     every_file: int
 
 
-FULL = Size(64, 7, 1)
+FULL = Size(64, 9, 1)
 QUICK = Size(8, 2, 24)
 
 
@@ -104,7 +106,7 @@ def compare(kind, corpus, quick, name):
         for strategy, settings in STRATEGIES.items()
     }
     generator = np.random.default_rng(0)
-    shapes = 2 * choose_shapes(kind.limits, lengths, 16)
+    shapes = SHAPE_TURNS * choose_shapes(kind.limits, lengths, 16)
     whole = [samples_of_shape(*shape, generator) for shape in shapes]
     arms = {"shapes": Arm(whole, size.num_rounds + 1)}
     for strategy, plan in plans.items():

@@ -42,9 +42,10 @@ def predict_expected(
     """What an epoch packed greedily inside buckets is expected to take.
 
     The seconds of all batches are the exact expectation over orders of the samples (see
-    :func:`~lengthwise.core.boundaries.evaluate_boundaries`). How wide the interval is, and how long
-    several replicas wait for each other, comes from one plan in the default order, of an even
-    thinning of the lengths where there are more than 131,072 samples.
+    :func:`~lengthwise.core.boundaries.evaluate_boundaries`). What has no formula comes from one
+    plan in the default order, of an even thinning of the lengths where there are more than 131,072
+    samples: how wide the interval is, how long several replicas wait for each other, and how a
+    table's seconds split into real tokens and padding.
 
     Args:
         hist: lengths in tokens and their counts.
@@ -74,7 +75,7 @@ def predict_expected(
     computing = mean / (1 - typical.rank_imbalance)
     meeting = timing.meetings(num_batches / replicas) * timing.sync_seconds
     scale = computing / typical.seconds
-    parts = _parts(hist, num_batches, padded_tokens, seconds, model)
+    parts = _parts(hist, num_batches, padded_tokens, seconds, model, typical.parts)
     parts = {name: value / replicas for name, value in parts.items()}
     return Prediction(
         basis="expected",
@@ -116,10 +117,12 @@ def _parts(
     padded_tokens: float,
     seconds: float,
     model: CostModel,
+    typical: dict[str, float],
 ) -> dict[str, float]:
-    """What the seconds go into, summed over replicas; a table does not tell padding apart here."""
+    """What the seconds go into, summed over replicas; by a table's plan where it has no formula."""
     if not isinstance(model, StepTime):
-        return {"tokens": seconds}
+        share = typical["tokens"] / (typical["tokens"] + typical["padding"])
+        return {"tokens": share * seconds, "padding": (1 - share) * seconds}
     squares = float(np.dot(np.square(hist.lengths, dtype=np.float64), hist.counts))
     parts = {
         "overhead": model.fixed_seconds * num_batches,

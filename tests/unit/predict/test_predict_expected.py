@@ -48,15 +48,15 @@ def test_equal_lengths_are_plain_arithmetic():
 @pytest.mark.parametrize("cost", [COST, TABLE], ids=["formula", "table"])
 def test_expectation_and_plans_agree_within_half_a_percent(boundaries, cost):
     """A plan's seconds vary around their expectation; over eight epochs of some 300 batches and
-    more the mean is within 0.5 % of it, and so are the parts, as shares of the epoch."""
+    more the mean is within 0.5 % of it, and so are the parts, as shares of the epoch (1 % for a
+    table, whose parts are split as in one plan)."""
     found = predict_expected(HIST, LIMITS, boundaries, cost)
     planned = [predict_plan(plan, LENGTHS, cost) for plan in plans(boundaries)]
     mean = np.mean([one.seconds for one in planned])
     assert found.seconds == pytest.approx(mean, rel=0.005)
-    if cost is COST:
-        for name, value in found.parts.items():
-            of_plans = np.mean([one.parts[name] for one in planned])
-            assert value == pytest.approx(of_plans, abs=0.005 * mean)
+    for name, value in found.parts.items():
+        of_plans = np.mean([one.parts[name] for one in planned])
+        assert value == pytest.approx(of_plans, abs=(0.005 if cost is COST else 0.01) * mean)
 
 
 def test_replicas_wait_in_expectation_as_they_do_in_plans():
