@@ -141,11 +141,14 @@ def command(
     if (config is None) == (max_tokens is None):
         raise ConfigError("give the limits of a batch: either --max-tokens or --config")
     own = None if config is None else read_config(config)
-    if own is not None:
-        limits = own.limits
-    else:
-        assert max_tokens is not None
+    if max_tokens is not None:
         limits = BatchLimits(max_tokens, max_batch_size, pad_to_multiple_of, batch_size_multiple_of)
+    else:
+        assert own is not None
+        limits = own.limits
+        defaults = (None, 1, 1, OversizeChoice.ERROR)
+        if (max_batch_size, pad_to_multiple_of, batch_size_multiple_of, oversize) != defaults:
+            raise ConfigError("with --config, limits and --oversize are those of the config")
     timing = Timing(
         level=level,
         sync_every=sync_every,

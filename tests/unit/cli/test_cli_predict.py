@@ -124,6 +124,15 @@ def test_a_config_stands_beside_the_others_with_its_limits(file, tmp_path):
     assert "The run: 1 epoch of config take" in text
 
 
+@pytest.mark.parametrize("option", [("-b", 8), ("--pad-to-multiple-of", 8), ("--oversize", "drop")])
+def test_limits_beside_a_config_are_refused_not_ignored(file, tmp_path, option):
+    path = tmp_path / "batching.toml"
+    write_config(BatchingConfig(limits=BatchLimits(800)), path)
+    result = _predict(file, "--config", path, "--cost", NUMBERS, *option)
+    assert result.exit_code == 2
+    assert "those of the config" in result.stderr
+
+
 def test_a_histogram_is_predicted_in_expectation_and_said_to_be(tmp_path):
     path = tmp_path / "lengths.csv"
     save_histogram(LengthHistogram.from_lengths(LENGTHS), path)
