@@ -83,7 +83,8 @@ Search = Annotated[
     typer.Option(
         "--search/--no-search",
         help="Plan and rank other settings as well: pools, windows, numbers of buckets, smaller "
-        "budgets, lengths rounded up. By default where --objective is a cost.",
+        "budgets, lengths rounded up. By default where --objective is a cost, without "
+        "--pad-to-boundary.",
         show_default=False,
     ),
 ]
@@ -143,9 +144,13 @@ def command(
     name, cost = read_objective(objective, coefficients)
     wanted: Objective = name if cost is None else Pricing.of(cost, 0.9).model
     if search is None:
-        search = cost is not None and objective != "seconds"
+        search = cost is not None and objective != "seconds" and not pad_to_boundary
     if search and cost is None:
         raise ConfigError(f"--search ranks settings by time; --objective {name} is no cost")
+    if search and pad_to_boundary:
+        raise ConfigError("--search weighs padding to boundaries itself; drop --pad-to-boundary")
+    if not search and (num_replicas, epochs, seconds_per_shape) != (1, 1, 0.0):
+        raise ConfigError("--num-replicas, --epochs and --seconds-per-shape belong to --search")
     given = None if boundaries is None else read_boundaries(boundaries)
     if output is not None and output.is_dir():
         raise ConfigError(f"--output {output} is a directory; name a file, such as batching.toml")
