@@ -18,7 +18,7 @@ from workloads import PUBLISHED, RUN_LIMITS, run_lengths
 import lengthwise as lw
 from lengthwise.core.diversity import design_effect
 from lengthwise.core.remix import remix
-from lengthwise.dflash.batch import Sample, pack_rows, pad_rows, round_up, split_by_anchors
+from lengthwise.dflash.batch import Sample, pack_rows, round_up, split_by_anchors
 from lengthwise.dflash.training.sections import BatchingSection, StepSection
 
 RESULT = Path(__file__).parent / "results" / "remix.json"
@@ -65,7 +65,7 @@ def measure(quick):
             "design_effect": effect,
             "num_steps": found[0].num_steps,
             "pool_bytes": pool_batches * BatchingSection().max_tokens * TOKEN_BYTES,
-            "rows": fills(found[0], lengths) if (pool_batches, mixed) == (DEFAULT, 8) else None,
+            "rows": fills(found[0], lengths) if pool_batches == DEFAULT else None,
         }
 
     return {
@@ -80,23 +80,30 @@ def measure(quick):
 
 
 def fills(plan, lengths):
-    """The share of real tokens in the rows that a drafter runs, as its config lays them out."""
-    section, real, laid = StepSection(), 0, {"packed": 0, "padded": 0}
+    """The share of real tokens in a drafter's packed rows: as it lays them out, and as drawn."""
+    real, laid = 0, {"alike": 0, "drawn": 0}
     for step in range(min(LAID_OUT, plan.num_steps)):
-        samples = [blank(sample, int(lengths[sample])) for sample in plan.step(step)]
-        for part in split_by_anchors(samples, section.max_anchors_per_batch, section.max_anchors):
-            multiple = section.shape_multiple
-            width = round_up(max(map(len, part)), multiple)
-            real += sum(map(len, part))
-            laid["packed"] += pack_rows(part, width, multiple_of=multiple).input_ids.numel()
-            laid["padded"] += pad_rows(part, multiple_of=multiple).input_ids.numel()
+        drawn = plan.step(step).tolist()
+        real += int(lengths[drawn].sum())
+        laid["drawn"] += row_tokens(drawn, lengths)
+        laid["alike"] += row_tokens(sorted(drawn, key=lengths.__getitem__), lengths)
     return {name: real / tokens for name, tokens in laid.items()}
+
+
+def row_tokens(samples, lengths):
+    """Tokens of all rows of a step, with padding, samples taken in this order."""
+    section, total = StepSection(), 0
+    blanks = [blank(sample, int(lengths[sample])) for sample in samples]
+    for part in split_by_anchors(blanks, section.max_anchors_per_batch, section.max_anchors):
+        width = round_up(max(map(len, part)), section.shape_multiple)
+        total += pack_rows(part, width, multiple_of=section.shape_multiple).input_ids.numel()
+    return total
 
 
 def blank(sample, length):
     """A sample without features, the latter half of it supervised."""
     return Sample(
-        int(sample), torch.zeros(length, dtype=torch.int64),
+        sample, torch.zeros(length, dtype=torch.int64),
         torch.arange(length) >= length - length // 2 - 1, torch.zeros(length, 0),
     )  # fmt: skip
 
@@ -163,13 +170,15 @@ def parts(found):
         f"{old['batches_per_step']} batches each, have a design effect of "
         f"{old['design_effect']:.0f}. Behind a pool:"
     )
-    filled = next(row["rows"] for row in found["pools"] if row["rows"])
+    filled = {row["step_anchors"]: row["rows"] for row in found["pools"] if row["rows"]}
+    shares = " and ".join(
+        f"{100 * filled[step]['alike']:.0f} % in steps of {step:,} anchors" for step in STEPS[:2]
+    )
     after = (
         f"The last column is for five taps in bfloat16 and batches of 16,384 tokens, the default. "
-        f"Of the rows that the drafter runs for steps out of the default's pool, "
-        f"{100 * filled['packed']:.1f} % are real tokens when packed, "
-        f"{100 * filled['padded']:.1f} % when padded (its cost goes with anchors more than with "
-        f"tokens)."
+        f"A step's samples are laid into rows with those of like length, which changes nothing but "
+        f"padding: of the rows' tokens {shares} are real; in the order drawn "
+        f"{100 * filled[STEPS[0]]['drawn']:.0f} % would be."
     )
     table_text = _table(columns, rows)
     return {

@@ -450,7 +450,7 @@ def test_the_example_for_qwen3_8b_says_what_its_drafter_will_be():
         num_weights = sum(weight.numel() for weight in Drafter(sizes).parameters())
     assert round(num_weights / 1e9, 2) == 1.05
     waiting = config.remix.pool_batches * config.batching.max_tokens * sizes.feature_size * 2
-    assert waiting == 20 * 2**30
+    assert waiting == 30 * 2**30
     target_cost = 2 * 8.2e9 * 2000
     drafter_cost = 512 * 16 * (6 * num_weights + 4 * 4096 * 151_936)
     assert (round(target_cost / 1e14, 2), round(drafter_cost / 1e14, 2)) == (0.33, 0.72)

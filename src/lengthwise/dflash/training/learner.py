@@ -105,8 +105,10 @@ class Learner:
         return sums
 
     def _parts(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        """Micro-batches of like lengths, for rows with little padding; the step is the same."""
         step = self._config.step
-        return list(split_by_anchors(samples, step.max_anchors_per_batch, step.max_anchors))
+        alike = sorted(samples, key=len)
+        return list(split_by_anchors(alike, step.max_anchors_per_batch, step.max_anchors))
 
     def _batch(self, samples: Sequence[Sample]) -> DraftBatch:
         multiple = self._config.step.shape_multiple
