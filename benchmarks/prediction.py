@@ -5,7 +5,7 @@ Python's standard library, under four strategies. An epoch of each is planned, a
 represents the data is predicted batch by batch and trained on. What predicts it is a fit to steps
 on a few shapes of random bytes. Measuring shapes and training take turns, some batches of each in
 random order, so that what slows the machine for a while slows them alike, and all of it is done
-several times over; medians count.
+several times over.
 ``docs/concepts/prediction.md`` reports the result.
 """
 
@@ -24,6 +24,7 @@ from prediction_models import KINDS, Trainer, samples_of_shape
 
 import lengthwise as lw
 from lengthwise.calibrate import Measurement, choose_shapes, fit_cost
+from lengthwise.calibrate.measurement import summarise_shapes
 from lengthwise.predict import predict_plan
 
 STRATEGIES = {
@@ -35,8 +36,10 @@ STRATEGIES = {
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 TURN = 4
 """Batches that one strategy, or the measuring of shapes, runs in a row."""
-SHAPE_TURNS = 4
+SHAPE_TURNS = 3
 """How often each shape is measured in a round."""
+FIT = ("cost", "relative_error", "shape_error", "noise", "misfit", "disturbance")
+"""What is kept of a fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Size:
     every_file: int
 
 
-FULL = Size(64, 9, 1)
+FULL = Size(64, 7, 1)
 QUICK = Size(8, 2, 24)
 
 
@@ -141,12 +144,7 @@ def take_turns(trainer, arms, num_rounds):
 
 def _result(clock, arms, shapes, plans, lengths):
     """Predictions beside measurements; the first round warms up and counts nothing."""
-    measurements = [
-        Measurement(*shape, float(seconds))
-        for row in arms["shapes"].seconds[clock][1:]
-        for shape, seconds in zip(shapes, row, strict=True)
-    ]
-    fit = fit_cost(measurements)
+    fit = fit_cost(_measurements(shapes, arms["shapes"].seconds[clock][1:]))
     rows = {
         strategy: _row(plan, lengths, fit, arms[strategy].seconds[clock][1:])
         for strategy, plan in plans.items()
@@ -155,8 +153,17 @@ def _result(clock, arms, shapes, plans, lengths):
         "strategies": rows,
         "largest_error": max(abs(row["error"]) for row in rows.values()),
         "swapped": swapped(rows),
-        "fit": fit.to_dict(),
+        "fit": {key: value for key, value in fit.to_dict().items() if key in FIT},
     }
+
+
+def _measurements(shapes, seconds):
+    """Every timing of every shape; shapes (B, 2), seconds (R, B)."""
+    return [
+        Measurement(*map(int, shape), float(value))
+        for row in seconds
+        for shape, value in zip(shapes, row, strict=True)
+    ]
 
 
 def swapped(rows):
@@ -174,7 +181,10 @@ def swapped(rows):
 
 
 def _row(plan, lengths, fit, seconds):
-    """One strategy: tokens a second, predicted and measured; half the middle half of the rounds.
+    """One strategy: tokens a second, predicted and measured, and the noise of the latter.
+
+    A measured run is the sum of its steps' times, each the mean of its repeats without those that
+    something disturbed: what the fit does with the shapes.
 
     Args:
         plan: the epoch.
@@ -183,8 +193,10 @@ def _row(plan, lengths, fit, seconds):
         seconds: of each batch in each round, shape (R, B).
     """
     prediction = predict_plan(plan, lengths, fit)
+    shapes = np.column_stack((plan.batches.sizes, plan.batches.padded))
+    times = summarise_shapes(_measurements(shapes, seconds))
+    measured = prediction.real_tokens * len(seconds) / float(times.seconds @ times.repeats)
     low, median, high = np.quantile(seconds.sum(axis=1), (0.25, 0.5, 0.75))
-    measured = prediction.real_tokens / median
     return {
         "num_batches": plan.num_batches,
         "efficiency": prediction.efficiency,
@@ -192,6 +204,7 @@ def _row(plan, lengths, fit, seconds):
         "low": prediction.tokens_per_second_low,
         "high": prediction.tokens_per_second_high,
         "measured": measured,
+        "median_round": prediction.real_tokens / median,
         "error": prediction.tokens_per_second / measured - 1,
         "noise": (high - low) / 2 / median,
         "parts": prediction.parts,
