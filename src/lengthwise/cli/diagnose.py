@@ -54,10 +54,10 @@ def print_diagnosis(found: Diagnosis) -> None:
     for table in said.time_tables(found):
         out.print()
         print_report_table(out, table)
-    lines = [*said.bottleneck(found), said.jumps(found), said.skipped(found)]
-    for line in filter(None, lines):
+    paragraphs = ["\n".join(said.bottleneck(found)), said.jumps(found), said.skipped(found)]
+    for text in filter(None, paragraphs):
         out.print()
-        out.print(line, markup=False)
+        out.print(text, markup=False)
     if found.spikes:
         out.print()
         print_report_table(out, said.spike_table(found))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LEAST_STEPS = 30
 """Fewer say nothing about how a curve jumps."""
+FIRST = 10
+"""Records at the beginning in no mean square: there a loss falls as it never does again."""
 MOST_HALF_LIFE, HALF_LIFE_SHARE = 100.0, 1 / 20
 """Half-life of what is nearby: a twentieth of the records, at least 5 and at most 100 of them."""
 
@@ -142,7 +144,7 @@ def _series(
 
 
 def jumpiness(series: LossSeries, left_out: npt.NDArray[np.bool_] | None = None) -> Jumpiness:
-    """Divide a curve's jumps; see :class:`Jumpiness`.
+    """Divide a curve's jumps; see :class:`Jumpiness`. The first ten records are in no mean square.
 
     Args:
         series: at least :data:`LEAST_STEPS` steps.
@@ -158,13 +160,14 @@ def jumpiness(series: LossSeries, left_out: npt.NDArray[np.bool_] | None = None)
     mixture = ((series.shares - usual) * nearby_mean(apart, own, half_life)).sum(axis=1)
     distance = series.loss - middle
     residuals = distance - mixture
+    counted = kept & (np.arange(kept.size) >= FIRST)
     total = own.sum(axis=0)
     offsets = (own * apart).sum(axis=0) / np.where(total > 0, total, 1.0)
     return Jumpiness(
-        num_steps=int(kept.sum()),
-        deviation=float(np.sqrt((distance[kept] ** 2).mean())),
-        between=float((mixture * distance)[kept].mean()),
-        within=float((residuals * distance)[kept].mean()),
+        num_steps=int(counted.sum()),
+        deviation=float(np.sqrt((distance[counted] ** 2).mean())),
+        between=float((mixture * distance)[counted].mean()),
+        within=float((residuals * distance)[counted].mean()),
         residuals=residuals,
         usual=middle + mixture,
         offsets=offsets,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.diagnose.loss import LEAST_STEPS, jumpiness
+from lengthwise.diagnose.loss import FIRST, LEAST_STEPS, jumpiness
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,16 +53,19 @@ def find_spikes(series: LossSeries) -> tuple[tuple[Spike, ...], Jumpiness | None
 
     A step's score is its residual (see :class:`~lengthwise.diagnose.loss.Jumpiness`) less the
     median, over 1.4826 times the median absolute deviation, of the records around it. Spikes are
-    found twice: the first time they still pull at the level around them.
+    found twice: the first time they still pull at the level around them. The first ten records
+    have none.
     """
     if series.loss.size < LEAST_STEPS:
         return (), None
     rounding = ROUNDING * float(np.abs(series.loss).max())
+    later = np.arange(series.loss.size) >= FIRST
     found = jumpiness(series)
     for _ in range(2):
-        found = jumpiness(series, robust_scores(found.residuals, rounding) >= LEAST_SCORE)
+        scores = robust_scores(found.residuals, rounding)
+        found = jumpiness(series, later & (scores >= LEAST_SCORE))
     scores = robust_scores(found.residuals, rounding)
-    places = np.flatnonzero(scores >= LEAST_SCORE)
+    places = np.flatnonzero(later & (scores >= LEAST_SCORE))
     highest = sorted(places[np.argsort(-scores[places], kind="stable")][:MOST].tolist())
     return tuple(_spike(series, found, scores, place) for place in highest), found
 

@@ -126,7 +126,7 @@ def test_planted_spikes_are_found_with_their_class_and_nothing_else():
     assert [(spike.step, spike.length_class) for spike in spikes] == [(101, 1), (102, 0), (599, 0)]
     assert all(spike.loss > spike.usual + 0.5 for spike in spikes)
     # Without them the curve is as calm as it was made.
-    assert jumps.num_steps == 597
+    assert jumps.num_steps == 600 - 10 - 3
     assert jumps.deviation == pytest.approx(0.05 * np.sqrt(0.36 + 0.16), rel=0.15)
 
 
@@ -137,6 +137,12 @@ def test_a_class_that_always_lies_high_is_no_spike():
     spikes, jumps = find_spikes(curve(shares, falling(600)[:, None] + [0.0, 2.0] + noise))
     assert spikes == ()
     assert jumps.share_between > 0.9
+
+
+def test_the_fall_at_the_beginning_is_no_spike():
+    draw = np.random.default_rng(8)
+    steep = 3 + 4 * np.exp(-np.arange(200) / 1.5) + draw.normal(0, 0.05, 200)
+    assert find_spikes(curve(np.ones((200, 1)), steep[:, None]))[0] == ()
 
 
 def test_noise_alone_has_no_spikes():
