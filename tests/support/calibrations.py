@@ -73,13 +73,16 @@ class Held:
 class FakeMemory:
     """A device of ``limit`` bytes; each failure makes ``lost`` bytes unusable: fragmentation.
 
-    It refuses to go on while anything of a failed step is still alive, or was not released.
+    It refuses to go on while anything of a failed step is still alive, or was not released. With
+    ``cycles`` what a step holds hangs in a cycle, as in the frames of a traceback, so that only a
+    collection ends it (slow, so not everywhere).
     """
 
     limit: int
     need: object
     error: type = MemoryError
     lost: int = 0
+    cycles: bool = False
     tried: list = field(default_factory=list)
     releases: int = 0
     _left: list = field(default_factory=list)
@@ -98,7 +101,7 @@ class FakeMemory:
             if needed > self.limit:
                 self.limit -= self.lost
                 self._dirty = True
-                held.cycle = held  # only a collection ends it, as with a frame in a traceback
+                held.cycle = held if self.cycles else None
                 raise self.error(f"out of memory: {needed} bytes")
             return held
 
@@ -112,7 +115,8 @@ class FakeMemory:
         return float(len(self.tried))
 
     def release(self):
-        gc.collect()
+        if self.cycles:
+            gc.collect()
         self.releases += 1
         self._dirty = False
 

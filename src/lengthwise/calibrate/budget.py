@@ -89,7 +89,7 @@ def largest_budget(
     with half the tokens that fitted before it. With a memory fit and a limit no shape is tried
     whose predicted peak is above the limit. At the end the margin is taken off and every bucket's
     batch runs once more, longest first, with the allocator as the search has left it; one that
-    fails then is made smaller by the margin, and all run again.
+    fails then is made smaller by the margin (by a sixteenth at least), and all run again.
 
     What a step that ran out of memory held is let go before the next: no reference to its error is
     kept, cycles are collected, and the allocator's free blocks are returned. Errors of any other
@@ -175,6 +175,7 @@ def _search(tries: _Tries, longest: int, size: int, most: int) -> tuple[int, boo
 
 def _verify(tries: _Tries, found: list[BucketBudget], margin: float) -> tuple[BucketBudget, ...]:
     """Run every bucket's batch in one go, made smaller until none fails."""
+    step = max(margin, 1 / RESOLUTION)
     buckets = sorted(found, key=lambda item: -item.longest)
     clean = False
     while not clean:
@@ -188,7 +189,7 @@ def _verify(tries: _Tries, found: list[BucketBudget], margin: float) -> tuple[Bu
                         f"one sample of {item.longest:,} tokens fitted at first, but no longer "
                         f"after other batches: memory is too fragmented to be safe"
                     )
-                size = max(min(math.floor(size * (1 - margin)), size - 1), 1)
+                size = min(math.floor(size * (1 - step)), size - 1)
             buckets[place] = BucketBudget(
                 item.longest, size, item.fitted_batch_size, item.limited or size < item.batch_size
             )
