@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from lengthwise.dflash.training.describe import describe
-from lengthwise.dflash.training.setup import assemble, set_up, store_of
+from lengthwise.dflash.training.setup import store_of
 from lengthwise.pipeline.run import run_pipeline
 from lengthwise.pipeline.setup import set_up_pipeline
-from support.dflash_runs import Silent, read_records, small_config, small_run_folder
+from support.dflash_runs import read_records, small_config, small_run_folder
 from support.pipeline_runs import (
     BOUND_SECONDS,
     Watching,
@@ -34,6 +34,7 @@ COMMAND = "from lengthwise.cli.app import main; main()"
 PATIENCE = 600
 """Seconds for the command, whose five processes each import everything."""
 QUIET = {"evaluation": {"num_prompts": 0}}
+TWO_AND_TWO = {"workers": 2, "ranks": 2, **QUIET}
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +44,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(folder, tmp_path_factory):
-    """Losses of the run without an interruption, in one process."""
-    config = small_config(folder, tmp_path_factory.mktemp("alone"), **QUIET)
-    observer = Silent()
-    assemble(set_up(config), store_of(config), observer).run()
-    return {place.num_steps: result.sums.loss for place, result, _ in observer.steps}
+    """Losses of the run without an interruption: two ranks, which add in the same order."""
+    with quick_processes():
+        _, seen = run(folder, tmp_path_factory.mktemp("whole"), **TWO_AND_TWO)
+    return {place.num_steps: result.sums.loss for place, result, _ in seen.steps}
 
 
 def send(*numbers):
@@ -71,7 +71,7 @@ def test_signals_end_a_run_in_good_order_and_it_goes_on_as_if_nothing_had_happen
     for after, number in ((2, signal.SIGINT), (5, signal.SIGTERM), (None, None)):
         seen = Watching(after, send(number))
         with quick_processes():
-            outcome, _ = run(folder, tmp_path, seen, **QUIET)
+            outcome, _ = run(folder, tmp_path, seen, **TWO_AND_TWO)
         assert outcome.interrupted == (number is not None)
         assert outcome.position.num_steps == seen.steps[-1][0].num_steps
         assert outcome.checkpoint == seen.paths[-1]
@@ -86,7 +86,7 @@ def test_a_second_signal_ends_it_at_once(folder, tmp_path):
     """No step and no checkpoint after it; a third one changes nothing."""
     seen = Watching(2, send(signal.SIGINT, signal.SIGTERM, signal.SIGINT))
     with quick_processes(), pytest.raises(KeyboardInterrupt):
-        run(folder, tmp_path, seen, **QUIET, checkpoint={"every_steps": 1})
+        run(folder, tmp_path, seen, **TWO_AND_TWO, checkpoint={"every_steps": 1})
     assert len(seen.steps) == 2
     check_nothing_left(seen)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -133,7 +133,7 @@ class Writing(Watching):
 
 
 def run_and_write(folder, output):
-    run(folder, output, Writing(output), **QUIET, checkpoint={"every_steps": 2})
+    run(folder, output, Writing(output), **TWO_AND_TWO, checkpoint={"every_steps": 2})
 
 
 def lines_of(output):
@@ -165,13 +165,13 @@ def test_after_a_kill_of_the_coordinator_nothing_is_left_and_the_run_goes_on(
         process.kill()
         process.join(BOUND_SECONDS)
         pids, memory = json.loads((tmp_path / "seen.json").read_text())
-        assert len(pids) == 3
+        assert len(pids) == 4
         assert memory
         check_gone(pids.values())
         wait_for(lambda memory=memory: not any(Path(name).exists() for name in memory))
     seen = Watching()
     with quick_processes():
-        outcome, _ = run(folder, tmp_path, seen, **QUIET)
+        outcome, _ = run(folder, tmp_path, seen, **TWO_AND_TWO)
     assert not outcome.interrupted
     written = [tuple(json.loads(line)) for line in lines_of(tmp_path)]
     written += [(place.num_steps, result.sums.loss) for place, result, _ in seen.steps]

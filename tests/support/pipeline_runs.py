@@ -138,6 +138,7 @@ def pipeline_config(folder, output, *, workers=2, ranks=1, **changes):
         "drafter_devices": ["cpu"] * ranks,
         "page_tokens": 8,
         "timeout_seconds": 120,
+        "probe_rounds": 0,
         **changes.pop("pipeline", {}),
     }
     return small_config(folder, output, pipeline=section, **changes)

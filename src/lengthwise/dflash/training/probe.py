@@ -164,16 +164,18 @@ def probe_drafter(
 def _made_up(
     plan: TrainingPlan, sample: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> Sample:
-    """A sample as the data set has it, with features of no meaning."""
+    """A sample with the data set's mask; tokens and features are of no meaning.
+
+    Its own tokens may be bad, which is for the run itself to find, and to go on without it.
+    """
     try:
-        row = plan.data.dataset[sample]
-        ids, mask = row["input_ids"], row["loss_mask"]
-    except DataError:  # the run itself will say so, and go on without it
+        mask = plan.data.dataset[sample]["loss_mask"]
+    except DataError:
         length = int(plan.data.lengths[np.searchsorted(plan.data.sample_ids, sample)])
-        ids, mask = torch.zeros(length, dtype=torch.int64), torch.ones(length, dtype=torch.bool)
+        mask = torch.ones(length, dtype=torch.bool)
     generator = torch.Generator().manual_seed(sample)
-    features = torch.randn(len(ids), width, generator=generator).to(device, dtype)
-    return Sample(sample, ids, mask, features)
+    features = torch.randn(len(mask), width, generator=generator).to(device, dtype)
+    return Sample(sample, torch.zeros(len(mask), dtype=torch.int64), mask, features)
 
 
 def _finish(device: torch.device) -> None:
