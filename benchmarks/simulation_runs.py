@@ -58,9 +58,9 @@ def run_lengths(count, seed=0):
     return np.clip(drawn, 16, 512).astype(np.int64)
 
 
-def compare_runs(quick):
+def compare_runs(quick, repeats=3):
     """Every split with either stage as the bottleneck; medians over repeats."""
-    repeats, count = (1, 300) if quick else (3, 3_000)
+    repeats, count = (1, 300) if quick else (repeats, 3_000)
     with tempfile.TemporaryDirectory() as folder:
         data = write_run_folder(folder, run_lengths(count))
         return [
