@@ -22,7 +22,7 @@ from lengthwise.core.diversity import design_effect
 from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.setup import load_data
 
-TARGET, DRAFTER = StepTime(seconds_per_token=2e-6), StepTime(seconds_per_token=1e-6)
+TARGET, DRAFTER = StepTime(seconds_per_token=3e-6), StepTime(seconds_per_token=1.5e-6)
 STEP_ANCHORS = 32_768
 """Of 64 long samples, as in the original run."""
 EPOCHS = 8
@@ -41,15 +41,17 @@ SCALED = tuple(edge * (LONGEST + 1) // PUBLISHED[-1] for edge in PUBLISHED)
 
 def measure(place, quick):
     """Both tables: a row a strategy, one after the other in one call."""
+    count = 1_000 if quick else 2 * WINDOW
     return {
-        "strategies": imitated(place / "strategies", quick),
+        "num_lengths": count,
+        "strategies": imitated(place / "strategies", count, quick),
         "real_strategies": real(place / "functions", quick),
     }
 
 
-def imitated(folder, quick):
-    """Imitated devices on the run's lengths."""
-    write_run_folder(folder, run_lengths(1_000 if quick else 2 * WINDOW))
+def imitated(folder, count, quick):
+    """Imitated devices on so many of the run's lengths."""
+    write_run_folder(folder, run_lengths(count))
     step = {"anchors_per_step": 4_096 if quick else STEP_ANCHORS}
     limits = {"max_tokens": RUN_LIMITS.max_tokens, "max_batch_size": RUN_LIMITS.max_batch_size}
 

@@ -120,6 +120,14 @@ def test_each_samples_features_are_written_without_padding(parts, arena, ends):
     assert all(torch.equal(written[sample], expected[sample]) for sample in sample_ids)
 
 
+@pytest.mark.parametrize("sample_ids", [[4], [4, 0, 9, 2], [9, 2, 4, 0], [0, 4]])
+def test_a_sample_gets_its_own_features_whoever_is_in_its_batch(parts, arena, ends, sample_ids):
+    """B48: alone, among four, in another order. By its number, not by its row."""
+    _, written = run_batch(parts, arena, ends, batch_of(parts[1].dataset, sample_ids, arena))
+    for sample in sample_ids:
+        torch.testing.assert_close(written[sample], features_of(parts, [sample])[sample])
+
+
 def test_only_what_is_wanted_is_written_and_the_batch_is_whole(parts, arena, ends):
     """After a resumption: one sample waited, and its batch runs again as it was, bit for bit."""
     batch = batch_of(parts[1].dataset, [4, 0, 9], arena, wanted=[0])
