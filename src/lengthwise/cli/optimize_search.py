@@ -91,10 +91,11 @@ def _verdict(best: dict[str, Any], least: dict[str, Any], found: dict[str, Any])
     if best is least:
         return f"{taken}; within these limits nothing computes less padding."
     gain = found["gain"]
-    words = "less" if gain >= 0 else "more, for diversity"
+    words = f"{percent(gain)} less" if gain >= 0 else f"{percent(-gain)} more"
+    why = "" if gain >= 0 else ", for diversity"
     return (
-        f"{taken}, {percent(abs(gain))} {words} than the least padding ({least['label']}, "
-        f"{percent(least['prediction']['efficiency'], 2)})."
+        f"{taken}, {words} than with the least padding ({least['label']}, "
+        f"{percent(least['prediction']['efficiency'], 2)}){why}."
     )
 
 

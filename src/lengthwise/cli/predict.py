@@ -235,8 +235,8 @@ def _notes(rows: dict[str, dict[str, Any]]) -> list[str]:
     beyond = max(row["extrapolated"] or 0.0 for row in rows.values())
     if beyond > 0.01:
         notes.append(
-            f"up to {percent(beyond, 0)} of the time is in batches larger or longer than any that "
-            f"the cost was measured on; measure such shapes too"
+            f"up to {percent(beyond, 0)} of the time is in batches a tenth larger or longer than "
+            f"any that the cost was measured on; measure such shapes too"
         )
     if all(row["low"] is None for row in rows.values()):
         notes.append("the cost was given as numbers, so there is no interval")

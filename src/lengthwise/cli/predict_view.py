@@ -99,7 +99,7 @@ def _run(result: dict[str, Any]) -> str:
     name, epochs = result["run_of"], result["num_epochs"]
     row = result["strategies"][name]
     noun = "epoch" if epochs == 1 else "epochs"
-    text = f"The run: {epochs:,} {noun} of {name} take {seconds_of(row['run_seconds'])}"
+    text = f"The run, {epochs:,} {noun} of {name}: {seconds_of(row['run_seconds'])}"
     if row["run_low"] is None:
         return f"{text}."
     return f"{text}, {seconds_of(row['run_low'])} to {seconds_of(row['run_high'])}."

@@ -38,8 +38,8 @@ class Prediction:
         rank_imbalance: share of the epoch that a replica waits for slower ones, on average; 0 where
             all always take equally long.
         num_shapes: distinct (samples, padded length); None in expectation.
-        extrapolated: share of the seconds in batches larger or longer than any shape that the cost
-            was measured on; None where the cost is not from a fit.
+        extrapolated: share of the seconds in batches larger or longer by more than a tenth than any
+            shape that the cost was measured on; None where the cost is not from a fit.
         parts: what the seconds go into, by the names of :data:`PARTS`; they sum up to ``seconds``.
             Work is the mean over replicas.
     """

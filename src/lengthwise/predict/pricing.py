@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from lengthwise.core.cost import CostModel, Float64Array
     from lengthwise.core.limits import Int64Array
 
+_REACH = 1.1
+"""Up to so many times the largest measured batch, the measurements vouch for a cost."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -134,13 +137,14 @@ class Pricing:
         return float(low) / total, float(high) / total
 
     def extrapolated(self, batch_size: Int64Array, longest: Int64Array) -> float | None:
-        """Share of the seconds in batches larger or longer than any measured; None without a fit.
+        """Share of the seconds in batches that no measurement vouches for; None without a fit.
 
-        There the model has to be believed; nothing vouches for it.
+        Those are larger or longer by more than a tenth than any that was measured.
         """
         if self.fit is None:
             return None
-        most_tokens = int((self.fit.batch_size * self.fit.longest).max())
-        beyond = (batch_size * longest > most_tokens) | (longest > int(self.fit.longest.max()))
+        most_tokens = _REACH * int((self.fit.batch_size * self.fit.longest).max())
+        most = _REACH * int(self.fit.longest.max())
+        beyond = (batch_size * longest > most_tokens) | (longest > most)
         seconds = self.seconds(batch_size, longest)
         return float(seconds[beyond].sum() / seconds.sum())

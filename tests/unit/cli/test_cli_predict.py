@@ -81,7 +81,7 @@ def test_a_calibration_gives_an_interval_and_says_what_it_does_not_cover(file, c
     assert row["seconds"] == pytest.approx(predict_plan(plan, LENGTHS, COST).seconds, rel=1e-6)
     flat = " ".join(_predict(file, "-t", 1000, "--cost", calibration).stdout.split())
     assert "90 % interval" in flat
-    assert "larger or longer than any that the cost was measured on" in flat
+    assert "a tenth larger or longer than any that the cost was measured on" in flat
     inside = _json(file, "-t", 600, "--cost", calibration)
     assert inside["notes"] == []
 
@@ -121,7 +121,7 @@ def test_a_config_stands_beside_the_others_with_its_limits(file, tmp_path):
     expected = predict_plan(build_plan(LENGTHS, config), LENGTHS, COST)
     assert data["strategies"]["config"]["seconds"] == expected.seconds
     text = _predict(file, "--config", path, "--cost", NUMBERS).stdout
-    assert "The run: 1 epoch of config take" in text
+    assert "The run, 1 epoch of config:" in text
 
 
 @pytest.mark.parametrize("option", [("-b", 8), ("--pad-to-multiple-of", 8), ("--oversize", "drop")])
@@ -147,7 +147,7 @@ def test_the_words_name_every_strategy_part_and_note(file):
     flat = " ".join(_predict(file, "-t", 1000, "-r", 2, "--cost", NUMBERS).stdout.split())
     for words in ("sorted", "pool of open batches", "real tokens", "waiting", "attention"):
         assert words in flat
-    assert "The run: 1 epoch of pooled take" in flat
+    assert "The run, 1 epoch of pooled:" in flat
     assert "no interval" in flat
 
 
