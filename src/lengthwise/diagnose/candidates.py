@@ -15,6 +15,7 @@ from lengthwise.diagnose.split import (
     mean_waits,
     outside,
     slowest_stage,
+    split_time,
     target_work,
 )
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lengthwise.diagnose.account import Account, Device
     from lengthwise.diagnose.comparison import Comparison
 
+_PAUSES = {"starting", "saving", "evaluation", "ending", "unexplained"}
 SLOW_PACE = 0.1
 """Of the run's time, from which a pace below the calibrated is a fault."""
 
@@ -183,7 +185,7 @@ class Candidates:
         yield Advice(
             words[stage],
             f"give pipeline.{stage}_devices one device more",
-            self._gain(saved) if gain is None else gain,
+            self._gain(saved) if gain is None else self._of_all(gain),
             because,
             needs_device=True,
         )
@@ -192,9 +194,17 @@ class Candidates:
             yield Advice(
                 words[stage],
                 f"move a device from pipeline.{other}_devices to pipeline.{stage}_devices",
-                self._gain(saved, lent * theirs / (theirs - 1)) if gain is None else gain,
+                self._gain(saved, lent * theirs / (theirs - 1))
+                if gain is None
+                else self._of_all(gain),
                 because,
             )
+
+    def _of_all(self, gain: float) -> float:
+        """Of the whole run what a simulation gains, in which nothing starts, is saved or ends."""
+        fixed = sum(one.seconds for one in split_time(self._account) if one.name in _PAUSES)
+        left = fixed + (self._account.seconds - fixed) / (1 + gain)
+        return self._account.seconds / left - 1
 
     def _splits(self, own: int, theirs: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Targets and drafters with one device more here, and with one moved here."""

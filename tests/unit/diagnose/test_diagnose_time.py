@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lengthwise.diagnose import diagnose, split_time
 from lengthwise.diagnose.account import account_of
+from lengthwise.diagnose.candidates import Candidates
 from lengthwise.diagnose.comparison import compare
 from lengthwise.diagnose.prediction import Promise
 from lengthwise.diagnose.records import RunRecords, read_records
@@ -306,3 +307,17 @@ def test_records_without_seconds_by_device_give_no_account(tmp_path):
     assert found.advice.kind == "nothing"
     assert any("no seconds by device" in note for note in found.notes)
     assert read_records(tmp_path / "metrics.jsonl").kind == "alone"
+
+
+def test_what_a_simulation_gains_counts_for_what_it_simulates():
+    """Half of the time is the start and the end, which another device does not change."""
+    slow = replace(GOOD, step_seconds=(0.5, 0.5), tail_seconds=30.0)
+    account = account_of(RunRecords.of([step_row(60), *Course(slow).records()]))
+    (advice,) = [
+        one
+        for one in Candidates(account, 1.0, None, lambda _split: 0.5).all()
+        if one.kind == "drafter" and one.needs_device
+    ]
+    pauses = 30.0 + account.devices["drafter_0"].waits["starting"]
+    left = pauses + (account.seconds - pauses) / 1.5
+    assert advice.gain == close(account.seconds / left - 1)
