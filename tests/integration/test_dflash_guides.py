@@ -16,7 +16,13 @@ from lengthwise.dflash.training.config import parse_train_config
 
 PROJECT = Path(__file__).parents[2]
 GUIDES = PROJECT / "docs" / "guides"
-IN_ORDER = ("dflash-prepare.md", "dflash-train.md", "dflash-evaluate.md", "dflash-export.md")
+IN_ORDER = (
+    "dflash-prepare.md",
+    "dflash-train.md",
+    "dflash-evaluate.md",
+    "dflash-export.md",
+    "promise-to-measurement.md",
+)
 """Each uses what those before it have made."""
 SMALL = yaml.safe_load((PROJECT / "examples" / "dflash_small.yaml").read_text(encoding="utf-8"))
 
