@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lengthwise.core.boundaries import evaluate_boundaries, optimize_boundaries
     from lengthwise.core.bucketing import Bucketing
     from lengthwise.core.config import BatchingConfig
-    from lengthwise.core.cost import PaddedTokens, Steps, StepTime
+    from lengthwise.core.cost import PaddedTokens, Steps, StepTime, TableTime
     from lengthwise.core.curve import optimize_curve
     from lengthwise.core.diversity import Diversity, measure_diversity
     from lengthwise.core.histogram import LengthHistogram
@@ -42,6 +42,7 @@ _HOME = {
     "Planner": "core.planner",
     "StepTime": "core.cost",
     "Steps": "core.cost",
+    "TableTime": "core.cost",
     "build_plan": "core.planner",
     "compare_strategies": "compare.strategies",
     "evaluate_boundaries": "core.boundaries",
@@ -72,6 +73,7 @@ __all__ = [
     "Planner",
     "StepTime",
     "Steps",
+    "TableTime",
     "__version__",
     "build_plan",
     "compare_strategies",

@@ -12,7 +12,13 @@ from lengthwise.calibrate.measurement import Measurement, Shape
 from lengthwise.calibrate.memory import MemoryFit, fit_memory
 from lengthwise.calibrate.shapes import choose_shapes
 from lengthwise.calibrate.steps import from_config, from_module
-from lengthwise.calibrate.stopwatch import CpuStopwatch, CudaStopwatch, Stopwatch, stopwatch_for
+from lengthwise.calibrate.stopwatch import (
+    CpuStopwatch,
+    CudaStopwatch,
+    Stopwatch,
+    device_bytes,
+    stopwatch_for,
+)
 
 __all__ = [
     "BucketBudget",
@@ -28,6 +34,7 @@ __all__ = [
     "Stopwatch",
     "calibrate",
     "choose_shapes",
+    "device_bytes",
     "fit_cost",
     "fit_memory",
     "from_config",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lengthwise.calibrate.budget import is_out_of_memory
 from lengthwise.calibrate.calibration import Calibration, machine_of, versions_in_use
 from lengthwise.calibrate.extra import require_scipy
 from lengthwise.calibrate.fit import LEAST_SHAPES, fit_cost
@@ -14,7 +15,7 @@ from lengthwise.calibrate.memory import fit_memory
 from lengthwise.calibrate.shapes import require_shapes
 from lengthwise.calibrate.stopwatch import stopwatch_for
 from lengthwise.core.limits import require_int
-from lengthwise.errors import ConfigError
+from lengthwise.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +56,7 @@ def calibrate(
 
     Raises:
         ConfigError: a setting out of range, or not even one round fits ``max_seconds``.
+        TrainingError: a shape runs out of memory.
         MissingDependencyError: SciPy is not installed, or PyTorch for a CUDA device.
     """
     require_scipy()
@@ -102,6 +104,7 @@ def measure_shapes(
 
     Raises:
         ConfigError: a setting out of range, or ``max_seconds`` end before the first round would.
+        TrainingError: a shape runs out of memory.
     """
     shapes = _check(shapes, repeats, warmups, max_seconds)
     total = len(shapes) * (warmups + repeats)
@@ -120,9 +123,9 @@ def measure_shapes(
         places = range(len(order)) if turn < 0 else generator.permutation(len(order)).tolist()
         for place in places:
             shape = order[place]
-            seconds, peak = stopwatch.measure(step(*shape))
+            measured = _time(step, shape, stopwatch)
             if turn >= 0:
-                found.append(Measurement(*shape, seconds, peak))
+                found.append(measured)
             elif stopwatch.now() - begun > max_seconds:
                 raise _too_slow(max_seconds, turn + warmups, stopwatch.now() - round_begun)
             done += 1
@@ -130,6 +133,19 @@ def measure_shapes(
                 progress(done, total, "steps")
         longest_round = max(longest_round, stopwatch.now() - round_begun)
     return tuple(found)
+
+
+def _time(step: Step, shape: Shape, stopwatch: Stopwatch) -> Measurement:
+    try:
+        return Measurement(*shape, *stopwatch.measure(step(*shape)))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+    stopwatch.release()
+    raise TrainingError(
+        f"a batch of {shape.batch_size:,} samples of {shape.longest:,} tokens runs out of memory; "
+        f"lower max_tokens, or find the largest that is safe (largest_budget)"
+    )
 
 
 def _check(

@@ -103,6 +103,11 @@ def stopwatch_for(device: str) -> Stopwatch:
     return CudaStopwatch(device)
 
 
+def device_bytes(device: str) -> int:
+    """All the memory of a CUDA device, in bytes."""
+    return int(_torch().cuda.get_device_properties(device).total_memory)
+
+
 def _torch() -> Any:
     try:
         import torch

@@ -216,16 +216,13 @@ def _find_budget(
     *,
     quiet: bool,
 ) -> Budget:
-    import torch
-
-    from lengthwise.calibrate import largest_budget, stopwatch_for
+    from lengthwise.calibrate import device_bytes, largest_budget, stopwatch_for
     from lengthwise.cli.output import progress
     from lengthwise.core.boundaries import optimize_boundaries
 
     usable = hist.between(1, limits.longest_allowed + 1)
     edges = optimize_boundaries(usable, limits, num_buckets).boundaries
     longest = {limits.padded_length(min(edge - 1, usable.longest)) for edge in edges[1:]}
-    whole = torch.cuda.get_device_properties(found.device).total_memory
     with progress("searching the largest budget", quiet=quiet) as report:
         return largest_budget(
             step,
@@ -234,7 +231,7 @@ def _find_budget(
             most_tokens=64 * limits.max_tokens,
             max_batch_size=limits.max_batch_size,
             memory=found.memory,
-            limit_bytes=None if found.memory is None else whole,
+            limit_bytes=None if found.memory is None else device_bytes(found.device),
             progress=report,
         )
 

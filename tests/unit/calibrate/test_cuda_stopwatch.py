@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lengthwise.calibrate import CudaStopwatch
+from lengthwise.calibrate import CudaStopwatch, device_bytes
 from lengthwise.calibrate import stopwatch as module
 
 
@@ -49,6 +49,7 @@ def calls(monkeypatch):
         synchronize=note("synchronize"),
         max_memory_allocated=note("peak", 12_345),
         empty_cache=note("empty"),
+        get_device_properties=lambda _device: SimpleNamespace(total_memory=80 * 2**30),
     )
     monkeypatch.setattr(module, "_torch", lambda: SimpleNamespace(cuda=cuda))
     return noted
@@ -67,3 +68,9 @@ def test_releasing_empties_the_allocators_cache(calls):
     # After a failure the free blocks go back, so that the next step finds them whole.
     CudaStopwatch().release()
     assert calls == ["empty"]
+
+
+@pytest.mark.usefixtures("calls")
+def test_the_memory_of_a_device_is_all_it_has():
+    # What the driver says of it, not what is free at the moment.
+    assert device_bytes("cuda:0") == 80 * 2**30

@@ -1,6 +1,8 @@
 """The search for the largest budget, on devices whose memory is a number."""
 
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -185,3 +187,30 @@ def test_settings_that_cannot_work_are_refused_before_a_step_runs(settings, word
     with pytest.raises(ConfigError, match=words):
         search(memory, **settings)
     assert memory.tried == []
+
+
+REAL_LIMIT = """
+import resource
+from lengthwise.calibrate import CpuStopwatch, largest_budget
+
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 256_000_000
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+def step(batch_size, longest):
+    return lambda: bytearray(batch_size * longest * 1_000)
+
+found = largest_budget(step, [100, 1_000], stopwatch=CpuStopwatch(), most_tokens=10**7)
+print(found.max_tokens)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and sets RLIMIT_AS")
+def test_a_real_limit_of_the_system_is_found():
+    # 256 MB more than the process has, and a step of 1,000 bytes a token: nearly 256,000 tokens
+    # fit; the search may stop a sixteenth below, and a tenth comes off. The process lives on.
+    finished = subprocess.run(
+        [sys.executable, "-c", REAL_LIMIT], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert 0.8 * 256_000 < int(finished.stdout) <= 0.9 * 256_000

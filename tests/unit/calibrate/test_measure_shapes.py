@@ -3,8 +3,8 @@
 import pytest
 
 from lengthwise.calibrate import CpuStopwatch, calibrate, measure_shapes, stopwatch_for
-from lengthwise.errors import ConfigError
-from support.calibrations import SHAPES, FakeWatch, seconds_of
+from lengthwise.errors import ConfigError, TrainingError
+from support.calibrations import SHAPES, FakeMemory, FakeWatch, seconds_of
 
 TRUTH = (0.01, 1e-5, 2e-9)
 ROUND = sum(seconds_of(TRUTH, *shape) for shape in SHAPES)
@@ -73,6 +73,24 @@ def test_progress_tells_every_step():
         progress=lambda *args: told.append(args),
     )
     assert told == [(done, 24, "steps") for done in range(1, 25)]
+
+
+def test_a_shape_that_runs_out_of_memory_is_named_after_the_smaller_ones_ran():
+    # Warm-up goes from small to large, so all that fit have run once; what failed is released.
+    memory = FakeMemory(13_000, lambda n, m: n * m)
+    with pytest.raises(TrainingError, match=r"a batch of .* runs out of memory; lower max_tokens"):
+        measure_shapes(memory.step, SHAPES, stopwatch=memory)
+    assert [n * m > 13_000 for n, m in memory.tried] == [False] * 8 + [True]
+    assert memory.releases == 1
+
+
+def test_other_errors_of_a_step_are_passed_on():
+    # They are the step's own, and its traceback says where.
+    def step(_batch_size, _longest):
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        measure_shapes(step, SHAPES, stopwatch=watch())
 
 
 def test_a_calibration_is_the_fit_of_what_was_measured():

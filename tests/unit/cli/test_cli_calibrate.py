@@ -1,7 +1,6 @@
 """``lengthwise calibrate``: a tiny model is measured for real, and wrong use is refused first."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,16 +125,13 @@ def test_the_budget_is_searched_at_the_longest_of_each_bucket(monkeypatch):
     # The device is imitated: 2 GB, of which the step takes 1 GB and 100 bytes a token, so 10
     # million tokens fit; 64 times the given budget is the most that is tried. Three lengths in
     # three buckets, the last at the longest sample.
-    import torch
-
     import lengthwise.calibrate as front
     from lengthwise import BatchLimits, LengthHistogram
     from lengthwise.cli.calibrate import _find_budget
 
     memory = FakeMemory(2 * 10**9, lambda n, m: 10**9 + 100 * n * m)
     monkeypatch.setattr(front, "stopwatch_for", lambda _device: memory)
-    properties = SimpleNamespace(total_memory=2 * 10**9)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    monkeypatch.setattr(front, "device_bytes", lambda _device: 2 * 10**9)
     hist = LengthHistogram.from_lengths([100] * 50 + [500] * 50 + [900] * 50)
     limits = BatchLimits(max_tokens=1_000_000)
     found = _find_budget(memory.step, calibrated(0.01), hist, limits, 3, quiet=True)
