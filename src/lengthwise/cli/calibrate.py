@@ -107,7 +107,8 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Write the calibration there, as JSON; predict --cost and optimize --objective read it.",
+        help="Write the calibration there, as JSON; predict --cost and optimize --objective read "
+        "it.",
         show_default=False,
     ),
 ]
