@@ -111,12 +111,12 @@ class CostFit:
         times = _student(self.degrees, level)
         if not total:
             seconds, deviation = self._each(size, longest)
-            wide = np.exp(times * deviation / seconds)
+            # A table may hold a 0 where small batches took nearly nothing.
+            relative = np.divide(deviation, seconds, out=np.zeros_like(seconds), where=seconds > 0)
+            wide = np.exp(times * relative)
             return seconds / wide, seconds * wide
-        if not size.size:
-            return 0.0, 0.0
         whole, deviation_of_sum = self._sum(size, longest)
-        wide_sum = float(np.exp(times * deviation_of_sum / whole))
+        wide_sum = float(np.exp(times * deviation_of_sum / whole)) if whole else 1.0
         return whole / wide_sum, whole * wide_sum
 
     def _each(self, size: Int64Array, longest: Int64Array) -> tuple[Float64Array, Float64Array]:

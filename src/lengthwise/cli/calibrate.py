@@ -220,6 +220,7 @@ def _find_budget(
     from lengthwise.calibrate import device_bytes, largest_budget, stopwatch_for
     from lengthwise.cli.output import progress
     from lengthwise.core.boundaries import optimize_boundaries
+    from lengthwise.core.limits import MAX_TOKENS_LIMIT
 
     usable = hist.between(1, limits.longest_allowed + 1)
     edges = optimize_boundaries(usable, limits, num_buckets).boundaries
@@ -229,7 +230,7 @@ def _find_budget(
             step,
             sorted(longest),
             stopwatch=stopwatch_for(found.device),
-            most_tokens=64 * limits.max_tokens,
+            most_tokens=min(64 * limits.max_tokens, MAX_TOKENS_LIMIT),
             max_batch_size=limits.max_batch_size,
             memory=found.memory,
             limit_bytes=None if found.memory is None else device_bytes(found.device),
