@@ -3,8 +3,8 @@
 Three small models (attention-light, attention-heavy, recurrent) are trained on functions of
 Python's standard library, under four strategies. An epoch of each is planned, and a cut of it that
 represents the data is predicted batch by batch and trained on. What predicts it is a fit to steps
-on a few shapes of random bytes. Measuring shapes and training take turns, some batches of each in
-random order, so that what slows the machine for a while slows them alike, and all of it is done
+on a few shapes of random bytes. Measuring shapes and training on the strategies' batches take turns
+in random order, so that what slows the machine for a while slows them alike, and all of it is done
 several times over.
 ``docs/concepts/prediction.md`` reports the result.
 """
@@ -34,8 +34,6 @@ STRATEGIES = {
     "pooled": {"strategy": "pooled"},
 }
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
-TURN = 4
-"""Batches that one strategy, or the measuring of shapes, runs in a row."""
 SHAPE_TURNS = 3
 """How often each shape is measured in a round."""
 FIT = ("cost", "relative_error", "shape_error", "noise", "misfit", "disturbance")
@@ -51,7 +49,7 @@ class Size:
     every_file: int
 
 
-FULL = Size(64, 7, 1)
+FULL = Size(64, 11, 1)
 QUICK = Size(8, 2, 24)
 
 
@@ -63,13 +61,12 @@ class Arm:
         self.batches = batches
         self.seconds = {clock: np.zeros((num_rounds, len(batches))) for clock in CLOCKS}
 
-    def run(self, trainer, number, first):
-        """Train on the next few batches and keep what each took in this round."""
-        for place in range(first, min(first + TURN, len(self.batches))):
-            started = [clock() for clock in CLOCKS.values()]
-            trainer.step(self.batches[place])
-            for (name, clock), start in zip(CLOCKS.items(), started, strict=True):
-                self.seconds[name][number, place] = clock() - start
+    def run(self, trainer, number, place):
+        """Train on one batch and keep what it took in this round."""
+        started = [clock() for clock in CLOCKS.values()]
+        trainer.step(self.batches[place])
+        for (name, clock), start in zip(CLOCKS.items(), started, strict=True):
+            self.seconds[name][number, place] = clock() - start
 
 
 def keep_memory():
@@ -131,15 +128,13 @@ def cut(lengths, limits, settings, num_batches):
 
 
 def take_turns(trainer, arms, num_rounds):
-    """Run every arm's batches once a round, a few at a time, turns in random order."""
+    """Run every batch of every arm once a round, all of them in random order."""
     turns = random.Random(0)
     for number in range(num_rounds):
-        pieces = [
-            (arm, first) for arm in arms.values() for first in range(0, len(arm.batches), TURN)
-        ]
-        turns.shuffle(pieces)
-        for arm, first in pieces:
-            arm.run(trainer, number, first)
+        steps = [(arm, place) for arm in arms.values() for place in range(len(arm.batches))]
+        turns.shuffle(steps)
+        for arm, place in steps:
+            arm.run(trainer, number, place)
 
 
 def _result(clock, arms, shapes, plans, lengths):
