@@ -90,13 +90,9 @@ def compare(account: Account, promise: Promise) -> Comparison:
     part of the pace.
     """
     expected = account.learnt_tokens / promise.tokens_per_second
-    difference = account.seconds - expected
-    found = _alone(account, promise, expected) if account.kind == "alone" else {}
-    if not found:
-        found = _pipeline(account, promise, expected)
-    found["unexplained"] = difference - sum(
-        seconds for name, seconds in found.items() if name != "unexplained"
-    )
+    divide = _alone if account.kind == "alone" else _pipeline
+    found = {**divide(account, promise, expected), "unexplained": 0.0}
+    found["unexplained"] = account.seconds - expected - sum(found.values())
     scale = promise.tokens_per_second / account.seconds
     return Comparison(
         predicted=promise.tokens_per_second,

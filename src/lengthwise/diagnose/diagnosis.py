@@ -162,10 +162,7 @@ def diagnose(run: str | Path, *, with_plan: bool = True) -> Diagnosis:
         notes += [problem] if problem else []
     account = account_of(records)
     comparison = _compared(records, account, directory, notes)
-    series = loss_series(records)
-    spikes, jumps = find_spikes(series) if series else ((), None)
-    if series is None and any(figure(row, "loss") is not None for row in records.steps):
-        notes.append("the records tell no losses by length with their shares: jumps are not split")
+    classes, spikes, jumps = _loss(records, notes)
     loop = loop_figures(records) if records.kind == "monitor" else None
     held_up = overall_bottleneck(account) if account else None
     skipped = tuple(row["step"] for row in records.steps if row.get("skipped"))
@@ -180,13 +177,25 @@ def diagnose(run: str | Path, *, with_plan: bool = True) -> Diagnosis:
         bottleneck=_words_of(account, held_up),
         phases=phases_of(records, None if held_up is None else held_up.kind),
         jumps=jumps,
-        classes=series.classes if series else (),
+        classes=classes,
         spikes=spikes,
         skipped=skipped,
         contents=_contents(plan, spikes, skipped, notes),
         advice=_advise(account, comparison, plan, jumps, loop),
         notes=tuple(notes),
     )
+
+
+def _loss(
+    records: RunRecords, notes: list[str]
+) -> tuple[tuple[str, ...], tuple[Spike, ...], Jumpiness | None]:
+    """Length classes, spikes and jumps."""
+    series = loss_series(records)
+    if series is not None:
+        return series.classes, *find_spikes(series)
+    if any(figure(row, "loss") is not None for row in records.steps):
+        notes.append("the records tell no losses by length with their shares: jumps are not split")
+    return (), (), None
 
 
 def _words_of(account: Account | None, held_up: Bottleneck | None) -> str | None:
