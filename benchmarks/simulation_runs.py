@@ -20,8 +20,9 @@ from lengthwise.pipeline.run import run_pipeline
 from lengthwise.pipeline.setup import set_up_pipeline
 from lengthwise.pipeline.telemetry import RunFacts, Telemetry
 from lengthwise.simulate import Machines, simulate, workload_of_remix
+from lengthwise.simulate.builders import largest_parts
 
-MAX_TOKENS = 2_048
+MAX_TOKENS = 4_096
 SPLITS = ((1, 1), (2, 1), (1, 2))
 SLOW, QUICK = 20.0, 10.0
 """Seconds that the stage which is to be the bottleneck needs for all its work, and the other."""
@@ -101,7 +102,7 @@ def _config(data, split, name):
         ranks=split[1],
         batching={"max_tokens": MAX_TOKENS, "max_batch_size": 64},
         remix={"pool_batches": 4, "mixed_batches": 2},
-        step={"anchors_per_step": 512, "max_anchors": 32},
+        step={"anchors_per_step": 1_024, "max_anchors": 32},
         pipeline={"prefetch_batches": 2 * split[0], "probe_rounds": 0},
     )
 
@@ -109,7 +110,7 @@ def _config(data, split, name):
 def costs_of(setup, split, slow):
     """What a batch and a rank's part of a step take, so that the stages need what they shall."""
     mix = setup.plan.epoch(0).mix
-    parts = -(-mix.steps.tokens // split[1])
+    parts = largest_parts(mix, setup.plan.data.lengths, split[1])
     target = TARGET(mix.arrivals.sizes, mix.arrivals.padded).sum() / split[0]
     drafter = DRAFTER(np.ones_like(parts), parts).sum()
     seconds = (SLOW, QUICK) if slow == "targets" else (QUICK, SLOW)

@@ -20,6 +20,7 @@ from lengthwise.simulate import (
     workload_of_remix,
 )
 from lengthwise.simulate.band import spread
+from lengthwise.simulate.builders import largest_parts
 
 if TYPE_CHECKING:
     from lengthwise.calibrate.cost_fit import CostFit
@@ -110,7 +111,8 @@ class Case:
         batches = self._plan.batches
         parts = batches.sizes, batches.padded
         if self._mix is not None:
-            tokens = -(-self._mix.steps.tokens // (1 if self.independent else num_drafters))
+            together = 1 if self.independent else num_drafters
+            tokens = largest_parts(self._mix, self._planner.lengths, together)
             parts = np.ones_like(tokens), tokens
         return simulate_band(
             work,

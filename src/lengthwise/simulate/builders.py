@@ -71,9 +71,10 @@ def workload_of_remix(
         mix: which sample takes part in which step.
         lengths: tokens of every sample that the plan speaks of; int64, shape (N,).
         target: seconds of a target's batch, by (batch size, padded longest).
-        drafter: seconds of a device's part of a step, by (1, its real tokens).
+        drafter: seconds of a device's part of a step, by (1, its real tokens); never less for more.
         bytes_per_token: of features.
-        num_drafters: devices that a step is dealt to, in parts of nearly equal size.
+        num_drafters: devices that a step is dealt to, by its samples' costs; the part with most
+            tokens is what it takes.
         page_tokens: the channel's tokens are given out in pages of so many.
         feed_seconds: to read a batch.
     """
@@ -88,7 +89,7 @@ def workload_of_remix(
         arrival_seconds=evaluate_model(target, mix.arrivals.sizes, mix.arrivals.padded),
         arrival_bytes=np.add.reduceat(room[members], edges[:-1]),
         arrival_tokens=mix.arrivals.tokens,
-        step_seconds=_step_seconds(mix, drafter, num_drafters),
+        step_seconds=_step_seconds(mix, lengths, drafter, num_drafters),
         step_ready=np.maximum.reduceat(needs.arrivals, step_edges[:-1]),
         step_bytes=np.add.reduceat(room[drawn], step_edges[:-1]),
         feed_seconds=np.full(len(mix.arrivals), feed_seconds),
@@ -96,6 +97,20 @@ def workload_of_remix(
     )
 
 
-def _step_seconds(mix: RemixPlan, drafter: CostModel, num_drafters: int) -> Float64Array:
-    parts = -(-mix.steps.tokens // require_int("num_drafters", num_drafters, least=1))
+def largest_parts(mix: RemixPlan, lengths: Int64Array, num_drafters: int) -> Int64Array:
+    """Real tokens of the device that gets most of them, of every step; int64, shape (S,)."""
+    from lengthwise.core.kernels.dealing import most_dealt
+
+    count = require_int("num_drafters", num_drafters, least=1)
+    if count == 1:
+        return mix.steps.tokens
+    drawn, edges = mix.steps.gather(np.arange(mix.num_steps))
+    own = np.asarray(lengths, np.int64)[drawn]
+    return most_dealt(mix.costs[drawn], own, edges, count)
+
+
+def _step_seconds(
+    mix: RemixPlan, lengths: Int64Array, drafter: CostModel, num_drafters: int
+) -> Float64Array:
+    parts = largest_parts(mix, lengths, num_drafters)
     return evaluate_model(drafter, np.ones_like(parts), parts)

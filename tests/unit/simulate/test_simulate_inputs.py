@@ -20,6 +20,7 @@ from lengthwise.simulate import (
     workload_of_batches,
     workload_of_remix,
 )
+from lengthwise.simulate.builders import largest_parts
 
 TARGET = StepTime(fixed_seconds=0.5, seconds_per_token=1e-3, seconds_per_token_squared=1e-6)
 DRAFTER = StepTime(fixed_seconds=0.25, seconds_per_token=2e-3)
@@ -79,9 +80,23 @@ def test_steps_that_draw_from_a_pool_need_the_batches_their_samples_came_in(plan
         assert workload.needs_of(step).tolist() == needed
         assert workload.step_ready[step] == needed[-1]
         assert workload.step_bytes[step] == sum(room[sample] for sample in samples)
-        part = math.ceil(sum(int(lengths[sample]) for sample in samples) / 2)
+        part = max(int(lengths[own].sum()) for own in mix.for_ranks(step, 2))
         assert workload.step_seconds[step] == pytest.approx(0.25 + 2e-3 * part)
     assert workload.step_bytes.sum() == workload.arrival_bytes.sum()
+
+
+@pytest.mark.parametrize("num_drafters", [1, 2, 3, 7, 40])
+def test_the_largest_part_of_a_step_is_that_of_the_deal_to_the_ranks(plan, num_drafters):
+    # The pipeline deals by `for_ranks`, in plain Python; costs are capped, as anchors are, so that
+    # ranks of equal cost have unequal tokens, and many samples cost the same.
+    lengths, batches = plan
+    costs = np.minimum(lengths, 64)
+    mix = remix(batches, lengths, costs, pool_tokens=4_000, step_cost=900)
+    expected = [
+        max(int(lengths[own].sum()) for own in mix.for_ranks(step, num_drafters))
+        for step in range(mix.num_steps)
+    ]
+    assert largest_parts(mix, lengths, num_drafters).tolist() == expected
 
 
 def test_slower_work_is_slower_and_otherwise_the_same(plan):
