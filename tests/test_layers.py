@@ -25,9 +25,9 @@ MAY_IMPORT = {
     "predict": {"errors", "core", "compare"},
     "loader": {"errors", "core", "lengths"},
     "integrations": {"errors", "core", "loader"},
-    "dflash": {"errors", "core", "lengths", "files", "loader"},
+    "dflash": {"errors", "core", "lengths", "files", "loader", "calibrate"},
     "simulate": {"errors", "core"},
-    "pipeline": {"errors", "core", "loader", "dflash", "simulate"},
+    "pipeline": {"errors", "core", "loader", "dflash", "calibrate", "simulate"},
     "diagnose": {"errors", "core", "simulate", "dflash"},
     "report": {"errors", "core", "diagnose"},
     "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash", "pipeline"}
