@@ -82,6 +82,8 @@ def main():
                 training_page.fill_page(found, about)
             if name == "remix":
                 remix.fill_page(found)
+            if name == "simulation":
+                simulation.fill_page(found)
             if name == "prediction":
                 prediction_page.fill_page(found)
             if name == "pipeline_throughput":
