@@ -52,9 +52,7 @@ class TinyTransformer(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(BEGIN + 1, width)
         nn.init.normal_(self.embedding.weight, std=0.05)  # also the output layer: small logits
-        self.blocks = nn.ModuleList(
-            Block(width, num_heads, feed_factor) for _ in range(num_layers)
-        )
+        self.blocks = nn.ModuleList(Block(width, num_heads, feed_factor) for _ in range(num_layers))
         self.norm = nn.LayerNorm(width)
         self.register_buffer("waves", _waves(longest, width), persistent=False)
 

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from lengthwise.dflash.sample_files import open_sample_file
 from lengthwise.errors import DataError
+from lengthwise.lengths.arrow import require_pyarrow
 from lengthwise.lengths.formats import expand
 
 if TYPE_CHECKING:
@@ -128,6 +129,10 @@ class PreparedDataset(Dataset[PreparedSample]):
 
     def _cached_bytes(self) -> int:
         return sum(group.num_bytes for group in self._groups.values())
+
+    def warm_up(self) -> None:
+        """Import what reading needs, so that the first sample comes as soon as the others."""
+        require_pyarrow()
 
     @cached_property
     def num_tokens(self) -> int:

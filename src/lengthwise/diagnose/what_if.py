@@ -58,7 +58,7 @@ class WhatIf:
         batching = self._plan.config.batching
         mix = plan.epoch(0).mix
         # Tokens stand for bytes. What the pool holds, and the batches beyond it.
-        prefetch = max(section.prefetch_batches, 2 * split[0])
+        prefetch = max(section.num_ahead, 2 * split[0])
         room = mix.peak_tokens + prefetch * batching.max_tokens
         work = workload_of_remix(
             mix,

@@ -80,6 +80,7 @@ def train(wire: Wire, task: RankTask) -> None:
     arena = Arena(task.arena, task.arena_name)
     if device.type == "cuda":
         arena.pin()
+    task.data.dataset.warm_up()
     plan = TrainingPlan(task.data, task.config)
     models = _load(task.config, device)
     place = (task.rank, task.num_ranks)

@@ -94,7 +94,7 @@ def _num_pages(plan: TrainingPlan, config: TrainConfig) -> int:
             plan.epoch(number).mix,
             plan.data.lengths,
             section.page_tokens,
-            section.prefetch_batches,
+            section.num_ahead,
         )
         for number in range(num_epochs)
     )

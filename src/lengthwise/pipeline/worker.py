@@ -66,6 +66,7 @@ def work(wire: Wire, task: WorkerTask) -> None:
     """
     device = torch.device(task.device)
     use_device(device, task.num_processes)
+    task.data.dataset.warm_up()
     target = load_target_of(task.config, device)
     arena = Arena(task.arena, task.arena_name)
     if device.type == "cuda":

@@ -229,10 +229,10 @@ class PipelineSection(Section):
     drafter_devices: tuple[str, ...] = Field(
         (), description="One drafter rank each. Gradients are summed over them."
     )
-    prefetch_batches: Count = Field(
-        4,
-        description="Target batches under way or ready beyond the next step's: two a target keep "
-        "it busy. Each costs max_tokens x taps x hidden size x bytes of memory.",
+    prefetch_batches: Count | None = Field(
+        None,
+        description="Target batches under way or ready beyond the next step's; default: two a "
+        "target, which keep it busy. Each costs max_tokens x taps x hidden size x bytes of memory.",
     )
     page_tokens: Count = Field(
         64,
@@ -253,3 +253,8 @@ class PipelineSection(Section):
     max_bad_samples: int = Field(
         10, ge=0, description="Samples that may turn out bad, and be left out, before a run ends."
     )
+
+    @property
+    def num_ahead(self) -> int:
+        """``prefetch_batches``, or its default."""
+        return self.prefetch_batches or 2 * len(self.target_devices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lengthwise.report.sections import Plot
+from lengthwise.report.training import flows
 from lengthwise.report.training.curves import (
     MOST_POINTS,
     mean_of_first,
@@ -14,7 +15,7 @@ from lengthwise.report.training.curves import (
     thinned,
 )
 from lengthwise.report.training.run import known
-from lengthwise.report.training.specs import Axes, Line, lines
+from lengthwise.report.training.specs import Axes, Line, lines, plot
 
 if TYPE_CHECKING:
     from lengthwise.report.training.run import Points, TrainingRun
@@ -35,18 +36,11 @@ def plots(run: TrainingRun) -> dict[str, Plot]:
         _gradient(run),
         _speed(run),
         _step_times(run),
-        _fullness(run),
-        _ready(run),
-        _busy(run),
+        flows.fullness(run),
+        flows.ready(run),
+        flows.busy(run),
     ]
-    return {plot.name: plot for plot in found if plot is not None}
-
-
-def _plot(name: str, title: str, summary: str, curves: list[Line], axes: Axes) -> Plot | None:
-    """A plot, unless there is nothing to draw."""
-    if not any(curve.points for curve in curves):
-        return None
-    return Plot(name, title, summary, lines(curves, axes))
+    return {one.name: one for one in found if one is not None}
 
 
 def _smooth(points: Points) -> Points:
@@ -67,7 +61,7 @@ def _acceptance(run: TrainingRun) -> Plot | None:
             errors=errors,
         ),
     ]
-    return _plot(
+    return plot(
         "acceptance",
         "Tokens per verification",
         "What counts: held-out prompts decoded for real, with bars of one standard error. The "
@@ -103,7 +97,7 @@ def _by_length(run: TrainingRun) -> Plot | None:
         Line(words, _smooth(run.over_steps(name)), place + 1)
         for place, (name, words) in enumerate(run.lengths[:MOST_LINES])
     ]
-    return _plot(
+    return plot(
         "lengths",
         "Loss by length of the sample",
         "Classes that give equally many blocks; smoothed.",
@@ -118,7 +112,7 @@ def _accuracy(run: TrainingRun) -> Plot | None:
         Line(f"position {k}", _smooth(run.over_steps(f"accuracy_{k}")), place + 1)
         for place, k in enumerate(chosen)
     ]
-    return _plot(
+    return plot(
         "accuracy",
         "Accuracy by position, over training",
         "Share of right predictions k places after a block's anchor; smoothed.",
@@ -147,7 +141,7 @@ def _by_position(run: TrainingRun) -> Plot | None:
         Line("last tenth of the steps", profile("last"), 1, marked=True),
         Line("held out, last evaluation", held_out, 2, marked=True),
     ]
-    return _plot(
+    return plot(
         "positions",
         "Accuracy by position, at the end",
         "How far ahead the drafter sees.",
@@ -157,7 +151,7 @@ def _by_position(run: TrainingRun) -> Plot | None:
 
 
 def _learning_rate(run: TrainingRun) -> Plot | None:
-    return _plot(
+    return plot(
         "learning-rate",
         "Learning rate",
         "Of the first parameter group.",
@@ -187,31 +181,14 @@ def _gradient(run: TrainingRun) -> Plot | None:
 
 def _speed(run: TrainingRun) -> Plot | None:
     if not run.flows:
-        return _plot(
+        return plot(
             "speed",
             "Tokens a second",
             "Real tokens, by the time that a step took with the wait for its samples; smoothed.",
             [Line("real tokens", _smooth(run.over_steps("tokens_per_second")), 1)],
             Axes(STEPS, "tokens a second", "~s", from_zero=True),
         )
-    curves = [
-        Line("with padding", thinned(run.over_time("flow_padded_tokens_per_second")), 5),
-        Line(
-            "expected before the run", thinned(run.over_time("flow_expected_tokens_per_second")), 3
-        ),
-        Line("slowest stage alone", thinned(run.over_time("flow_predicted_tokens_per_second")), 2),
-        Line("targets, real tokens", thinned(run.over_time("flow_tokens_per_second")), 1),
-        Line("drafter, real tokens", thinned(run.over_time("flow_learnt_tokens_per_second")), 4),
-    ]
-    return _plot(
-        "speed",
-        "Tokens a second against prediction",
-        "Of the last half minute. Slowest stage alone: real tokens a second at the speed at which "
-        "it works here, if it never waited: over time the pipeline cannot be faster. Expected "
-        "beforehand: simulated from timings taken before the first step.",
-        curves,
-        Axes(run.time_unit, "tokens a second", "~s", from_zero=True),
-    )
+    return flows.speed(run)
 
 
 def _step_times(run: TrainingRun) -> Plot | None:
@@ -220,78 +197,13 @@ def _step_times(run: TrainingRun) -> Plot | None:
         Line("learning", _smooth(run.over_steps("learn_seconds")), 1),
     ]
     where = "the target runs in the wait" if not run.flows else "seen by the first drafter rank"
-    return _plot(
+    return plot(
         "step-times",
         "Seconds of a step",
         f"Smoothed; {where}.",
         curves,
         Axes(STEPS, "seconds", "~g", from_zero=True),
     )
-
-
-def _fullness(run: TrainingRun) -> Plot | None:
-    def filled(used: str, room: str) -> Points:
-        return thinned(
-            [
-                (run.time(row), count / most)
-                for row in run.flows
-                if (count := known(row, used)) is not None and (most := known(row, room))
-            ]
-        )
-
-    curves = [
-        Line("prefetch", filled("flow_prefetch", "flow_prefetch_room"), 2),
-        Line("arena", filled("flow_pages_used", "flow_num_pages"), 1),
-    ]
-    return _plot(
-        "fullness",
-        "How full: prefetch and arena",
-        "Batches that targets have, of the most they can have; pages of features in use, of all.",
-        curves,
-        Axes(run.time_unit, "share", "~%", (0.0, 1.0)),
-    )
-
-
-def _ready(run: TrainingRun) -> Plot | None:
-    return _plot(
-        "ready",
-        "Steps that wait for the drafter: hidden states",
-        "Complete and not yet handed out. Always 0: the drafter waits for the targets.",
-        [Line("steps ready", thinned(run.over_time("flow_hidden_states")), 1)],
-        Axes(run.time_unit, "steps ready", "~f", from_zero=True, least_step=1),
-    )
-
-
-def _busy(run: TrainingRun) -> Plot | None:
-    names = run.devices
-    if len(names) <= MOST_LINES:
-        curves = [
-            Line(name.replace("_", " "), thinned(run.over_time(f"flow_busy_{name}")), place + 1)
-            for place, name in enumerate(names)
-        ]
-    else:
-        curves = [
-            Line(f"{stage}s, mean of {len(own)}", thinned(_mean_busy(run, own)), place + 1)
-            for place, stage in enumerate(("target", "drafter"))
-            if (own := [name for name in names if name.startswith(stage)])
-        ]
-    return _plot(
-        "busy",
-        "Busy share of each device",
-        "Time at work, of the last half minute. Processes on one CPU share it, and count as busy "
-        "while they wait for a core.",
-        curves,
-        Axes(run.time_unit, "share busy", "~%", (0.0, 1.0)),
-    )
-
-
-def _mean_busy(run: TrainingRun, names: list[str]) -> Points:
-    found = []
-    for row in run.flows:
-        values = [known(row, f"flow_busy_{name}") for name in names]
-        shares = [value for value in values if value is not None]
-        found += [(run.time(row), sum(shares) / len(shares))] if shares else []
-    return found
 
 
 def _spread(positions: list[int], most: int) -> list[int]:

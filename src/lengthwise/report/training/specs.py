@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.report.sections import Plot
 from lengthwise.report.theme import DASHES, colour, frame
 from lengthwise.report.words import significant
 
@@ -59,6 +60,13 @@ class Axes:
     from_zero: bool = False
     is_log: bool = False
     least_step: float = 0.0
+
+
+def plot(name: str, title: str, summary: str, curves: list[Line], axes: Axes) -> Plot | None:
+    """A plot of curves, unless there is nothing to draw."""
+    if not any(curve.points for curve in curves):
+        return None
+    return Plot(name, title, summary, lines(curves, axes))
 
 
 def lines(
