@@ -90,8 +90,8 @@ class PreparedDataset(Dataset[PreparedSample]):
             IndexError: there is no such sample.
             DataError: its columns have different lengths, or a value is null; names file and row.
         """
-        place = int(index) + (len(self) if index < 0 else 0)
-        number, row = self.place_of(place)
+        number, row = self.place_of(index)
+        place = int(self._first[number]) + row
         file = self.files[number]
         group = self._group(number, file.group_of(row))
         ids, mask = group.sample(row)
@@ -109,13 +109,16 @@ class PreparedDataset(Dataset[PreparedSample]):
     def place_of(self, index: int) -> tuple[int, int]:
         """Where a sample stands: the number of its file, and its row there, both from 0.
 
+        Negative indices count from the end.
+
         Raises:
             IndexError: there is no such sample.
         """
-        if not 0 <= index < len(self):
+        place = int(index) + (len(self) if index < 0 else 0)
+        if not 0 <= place < len(self):
             raise IndexError(f"sample {index} of {len(self):,}")
-        number = int(np.searchsorted(self._first, index, side="right")) - 1
-        return number, index - int(self._first[number])
+        number = int(np.searchsorted(self._first, place, side="right")) - 1
+        return number, place - int(self._first[number])
 
     def _group(self, number: int, index: int) -> Group:
         key = (number, index)
