@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
+import smollm2_page
 import torch
 from dflash_prompts import KINDS, collect
 from workloads import machine
@@ -285,6 +286,8 @@ def main():
     benchmark = Benchmark(given, sizes)
     result = benchmark.result(benchmark.train(given.minutes))
     given.output.write_text(json.dumps(result, indent=2) + "\n")
+    if given.output.resolve() == RESULT:
+        smollm2_page.write()
     for name, found in result["decoding"].items():
         print(f"{name}: {found['tokens_per_verify']:.3f}, mismatches {found['num_mismatches']}")
 
