@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pages
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "concepts" / "performance.md"
@@ -35,8 +37,7 @@ def _machine(about):
 
 
 def _table(columns, rows):
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
+    return pages.table(columns, rows) + "\n"
 
 
 def planning(found):

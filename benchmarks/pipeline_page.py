@@ -9,6 +9,9 @@ import json
 from pathlib import Path
 from textwrap import wrap
 
+import pages
+from pages import table
+
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "pipeline_throughput.json"
 PAGE = ROOT / "docs" / "concepts" / "pipeline.md"
@@ -46,7 +49,7 @@ def _overheads(rows):
         )
         for row in rows
     ]
-    return f"{_wrapped(text)}\n\n{_table(columns, lines)}"
+    return f"{_wrapped(text)}\n\n{table(columns, lines)}"
 
 
 def _real(found):
@@ -85,7 +88,7 @@ def _strategies(found):
         )
         for name, row in rows.items()
     ]
-    return f"{_wrapped(text)}\n\n{_table(columns, lines)}"
+    return f"{_wrapped(text)}\n\n{table(columns, lines)}"
 
 
 def _functions(found):
@@ -104,20 +107,9 @@ def _wrapped(text):
     return "\n".join(wrap(text, 100))
 
 
-def _table(columns, rows):
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
 def fill_page(found):
     """Put each part between its marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in parts(found).items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        head, rest = text.split(begin)
-        _, tail = rest.split(end)
-        text = f"{head}{begin}\n{part}\n{end}{tail}"
-    PAGE.write_text(text, encoding="utf-8")
+    pages.fill(PAGE, parts(found))
 
 
 if __name__ == "__main__":

@@ -8,24 +8,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pages
+
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "prediction.json"
 PAGE = ROOT / "docs" / "concepts" / "prediction.md"
-BEGIN, END = "<!-- accuracy -->", "<!-- /accuracy -->"
+NAME = "accuracy"
+BEGIN, END = pages.marks(NAME)
 
 
 def fill_page(found):
     """Put the table between the page's marks."""
-    head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    _, tail = rest.split(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{table(found)}\n{END}{tail}", encoding="utf-8")
+    pages.fill(PAGE, {NAME: table(found)})
 
 
 def table(found):
     """Every model and strategy: predicted, measured, how far apart; a sentence on each model."""
     columns = ["model", "strategy", "predicted tokens/s", "90 % interval", "measured"]
     columns += ["error", "noise"]
-    rows = [columns, ["---"] * len(columns)]
+    rows = []
     for model, result in found.items():
         rows += [
             (
@@ -39,8 +40,9 @@ def table(found):
             )
             for strategy, row in result["cpu"]["strategies"].items()
         ]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([*lines, "", *(_sentence(model, found[model]) for model in found)])
+    return "\n".join(
+        [pages.table(columns, rows), "", *(_sentence(model, found[model]) for model in found)]
+    )
 
 
 def _sentence(model, result):

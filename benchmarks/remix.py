@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 
 import numpy as np
+import pages
 import torch
 from workloads import PUBLISHED, RUN_LIMITS, run_lengths
 
@@ -180,30 +181,19 @@ def parts(found):
         f"padding: of the rows' tokens {shares} are real; in the order drawn "
         f"{100 * filled[STEPS[0]]['drawn']:.0f} % would be."
     )
-    table_text = _table(columns, rows)
+    table_text = pages.table(columns, rows)
     return {
         "remix": "\n\n".join(("\n".join(wrap(text, 100)), table_text, "\n".join(wrap(after, 100)))),
-        "mixed": _table(
+        "mixed": pages.table(
             ("`mixed_batches`", *(f"pool of {pool}" for pool in pools)),
             [(m, *(f"{mixed[pool, m]:.2f}" for pool in pools)) for m in MIXED],
         ),
     }
 
 
-def _table(columns, rows):
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
 def fill_page(found):
     """Put each part between its marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in parts(found).items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        head, rest = text.split(begin)
-        _, tail = rest.split(end)
-        text = f"{head}{begin}\n{part}\n{end}{tail}"
-    PAGE.write_text(text, encoding="utf-8")
+    pages.fill(PAGE, parts(found))
 
 
 if __name__ == "__main__":

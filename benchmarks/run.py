@@ -18,6 +18,7 @@ import frontier
 import import_time
 import optimiser
 import ordering
+import pages
 import performance_page
 import pipeline_page
 import pipeline_soak
@@ -54,6 +55,14 @@ PARTS = {
     "dflash_step": dflash_step.measure,
     "import_time": import_time.measure,
 }
+PAGES = {
+    "frontier": lambda found: pages.fill(README, {"table:run": frontier.table(found)}),
+    "remix": remix.fill_page,
+    "simulation": simulation.fill_page,
+    "prediction": prediction_page.fill_page,
+    "pipeline_throughput": pipeline_page.fill_page,
+}
+"""What puts a result into its page."""
 
 
 def main():
@@ -76,29 +85,12 @@ def main():
             RESULTS.mkdir(exist_ok=True)
             text = json.dumps({"machine": about, "result": found}, indent=2) + "\n"
             (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
-            if name == "frontier":
-                fill_readme(frontier.table(found))
+            if name in PAGES:
+                PAGES[name](found)
             if name == "training":
                 training_page.fill_page(found, about)
-            if name == "remix":
-                remix.fill_page(found)
-            if name == "simulation":
-                simulation.fill_page(found)
-            if name == "prediction":
-                prediction_page.fill_page(found)
-            if name == "pipeline_throughput":
-                pipeline_page.fill_page(found)
     if not options.quick:
         performance_page.main()
-
-
-def fill_readme(table):
-    """Put the table between the README's markers."""
-    begin, end = "<!-- table:run -->", "<!-- /table:run -->"
-    text = README.read_text(encoding="utf-8")
-    head, rest = text.split(begin)
-    _, tail = rest.split(end)
-    README.write_text(f"{head}{begin}\n{table}\n{end}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pages
 from simulation_runs import compare_runs
 from workloads import PUBLISHED, RUN_LIMITS, run_lengths, summary, times
 
@@ -50,10 +51,7 @@ def measure(quick):
 
 def fill_page(found):
     """Put the table into the concept's page, between its markers."""
-    begin, end = "<!-- measured -->", "<!-- /measured -->"
-    head, rest = PAGE.read_text(encoding="utf-8").split(begin)
-    tail = rest.split(end)[1]
-    PAGE.write_text(f"{head}{begin}\n{table(found)}\n{end}{tail}", encoding="utf-8")
+    pages.fill(PAGE, {"measured": table(found)})
 
 
 def table(found):

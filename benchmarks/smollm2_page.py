@@ -9,6 +9,9 @@ import json
 from pathlib import Path
 from textwrap import fill
 
+import pages
+from pages import table
+
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "dflash_smollm2.json"
 PAGE = ROOT / "docs" / "concepts" / "dflash.md"
@@ -55,9 +58,9 @@ def part(found):
         (
             fill(text, 100),
             f"The curve, on the first {sizes['curve_prompts']} held-out prompts:",
-            _table(columns, curve),
+            table(columns, curve),
             f"At the end, on all {sizes['num_held_out']}:",
-            _table(("drafter", "tokens per verification", "outputs that differ"), decoded),
+            table(("drafter", "tokens per verification", "outputs that differ"), decoded),
         )
     )
 
@@ -65,20 +68,11 @@ def part(found):
 def write():
     """Put the part into the page."""
     found = json.loads(RESULT.read_text(encoding="utf-8"))
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(f"<!-- {NAME} -->\n")
-    _, mark, after = rest.partition(f"<!-- /{NAME} -->")
-    assert mark, f"{PAGE} has no place for it"
-    PAGE.write_text(f"{before}<!-- {NAME} -->\n{part(found)}\n{mark}{after}", encoding="utf-8")
+    pages.fill(PAGE, {NAME: part(found)})
 
 
 def _number(value):
     return "" if value is None else f"{value:.2f}"
-
-
-def _table(columns, rows):
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

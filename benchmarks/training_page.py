@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+import pages
 import training_plots
 
 ROOT = Path(__file__).parents[1]
@@ -36,13 +37,7 @@ def main():
 
 def fill_page(found, machine):
     """Replace what stands between the page's markers, and draw the plots."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in parts(found, machine).items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
-        head, rest = text.split(begin)
-        _, tail = rest.split(end)
-        text = head + begin + part + end + tail
-    PAGE.write_text(text, encoding="utf-8")
+    pages.fill(PAGE, parts(found, machine))
     training_plots.draw(found, ROOT / "docs" / "images")
 
 

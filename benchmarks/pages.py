@@ -1,0 +1,23 @@
+"""Measured parts of pages: tables, and what stands between a page's marks."""
+
+
+def table(columns, rows):
+    """A table in Markdown; values as they print."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def marks(name):
+    """Where a part begins and ends."""
+    return f"<!-- {name} -->", f"<!-- /{name} -->"
+
+
+def fill(page, parts):
+    """Put each part, by the name of its marks, into a page that has them once."""
+    text = page.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        begin, end = marks(name)
+        head, rest = text.split(begin)
+        _, tail = rest.split(end)
+        text = f"{head}{begin}\n{part}\n{end}{tail}"
+    page.write_text(text, encoding="utf-8")
