@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import prediction_page
 import pytest
+
+from support.page_code import run_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "prediction.md"
 
@@ -18,19 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "prediction.md"
 @pytest.mark.slow
 def test_the_code_of_the_page_runs_as_written(tmp_path):
     # It checks itself with assert: the interval holds the prediction, the parts sum up to it.
-    text = PAGE.read_text(encoding="utf-8")
-    assert set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) == {"python"}
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    finished = run_page(PAGE, tmp_path)
     assert "tokens/s" in finished.stdout
 
 

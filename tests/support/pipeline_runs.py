@@ -57,6 +57,15 @@ def quick_processes():
         children.CONTEXT = before
 
 
+@contextmanager
+def bounded_processes():
+    """Children come from the server, and nothing inside may take for ever."""
+    began = time.monotonic()
+    with quick_processes():
+        yield
+    assert time.monotonic() - began < BOUND_SECONDS
+
+
 class Watching(Silent):
     """Keeps what it is told, and does something when a step is done.
 
