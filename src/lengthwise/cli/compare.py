@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,34 +12,31 @@ import typer
 
 from lengthwise._version import __version__
 from lengthwise.cli.options import (
+    AccumulationSteps,
     BatchSizeMultipleOf,
+    Boundaries,
+    Buckets,
     Column,
     Json,
     MaxBatchSize,
     MaxTokens,
     OnBad,
     OnBadChoice,
+    Oversize,
+    OversizeChoice,
     PadToMultipleOf,
     Quiet,
     Seed,
     Source,
     Threads,
     Tokenizer,
+    read_boundaries,
 )
 from lengthwise.cli.output import print_json, print_note, print_warning
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from lengthwise.core.limits import BatchLimits, Int64Array
-
-
-class OversizeChoice(StrEnum):
-    """What to do with a sample that fits no batch."""
-
-    ERROR = "error"
-    DROP = "drop"
-    TRUNCATE = "truncate"
-    SINGLE = "single"
 
 
 DEFAULT_REPLICAS = 8
@@ -53,38 +49,6 @@ Replicas = Annotated[
         min=1,
         help="Replicas (data-parallel ranks) that train together; each gets one batch a step. "
         "The default is one machine of eight.",
-    ),
-]
-AccumulationSteps = Annotated[
-    int,
-    typer.Option(
-        "--accumulation-steps",
-        "-a",
-        min=1,
-        help="Batches that an optimiser step takes on each replica; with --num-replicas it says "
-        "how many batches must represent the data together.",
-    ),
-]
-Buckets = Annotated[
-    int,
-    typer.Option("--num-buckets", "-k", min=1, help="Buckets of the bucketed strategies."),
-]
-Boundaries = Annotated[
-    str | None,
-    typer.Option(
-        "--boundaries",
-        help="Boundaries of your own to stand beside the others, such as 0,770,1216,8192: rising "
-        "whole numbers; a bucket holds lengths from one number up to, not including, the next.",
-        show_default=False,
-    ),
-]
-Oversize = Annotated[
-    OversizeChoice,
-    typer.Option(
-        "--oversize",
-        help="What to do with a sample that fits no batch: stop and list them (error), leave it "
-        "out (drop), count on the loader to cut it (truncate), or give it a batch of its own that "
-        "exceeds --max-tokens (single).",
     ),
 ]
 Frontier = Annotated[
@@ -155,22 +119,6 @@ def command(
     result["warnings"] = [*scan.warnings, *_oversize_warnings(result, oversize)]
     result["provenance"] = _provenance(source, seed)
     _show(result, html, as_json=json)
-
-
-def read_boundaries(text: str) -> tuple[int, ...]:
-    """Whole numbers between commas or spaces; brackets around them are allowed.
-
-    Raises:
-        ConfigError: a part is no whole number.
-    """
-    parts = text.strip().strip("[]()").replace(",", " ").split()
-    for part in parts:
-        if not part.isdecimal():
-            raise ConfigError(
-                f"--boundaries takes whole numbers such as 0,770,1216,8192; got {part!r} in "
-                f"{text!r}"
-            )
-    return tuple(int(part) for part in parts)
 
 
 def _compare(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lengthwise.cli.compare import Oversize, OversizeChoice, read_boundaries
 from lengthwise.cli.objective import (
     FixedSeconds,
     ObjectiveOption,
@@ -26,12 +25,15 @@ from lengthwise.cli.options import (
     NumReplicas,
     OnBad,
     OnBadChoice,
+    Oversize,
+    OversizeChoice,
     PadToMultipleOf,
     Quiet,
     ShapeSeconds,
     Source,
     Threads,
     Tokenizer,
+    read_boundaries,
 )
 from lengthwise.cli.output import print_json, print_note
 from lengthwise.errors import ConfigError

@@ -11,12 +11,23 @@ from typing import Annotated
 
 import typer
 
+from lengthwise.errors import ConfigError
+
 
 class OnBadChoice(StrEnum):
     """What to do with a row whose length cannot be used."""
 
     ERROR = "error"
     SKIP = "skip"
+
+
+class OversizeChoice(StrEnum):
+    """What to do with a sample that fits no batch."""
+
+    ERROR = "error"
+    DROP = "drop"
+    TRUNCATE = "truncate"
+    SINGLE = "single"
 
 
 Source = Annotated[
@@ -72,6 +83,18 @@ MaxTokens = Annotated[
     ),
 ]
 
+MaxTokensOrConfig = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        "-t",
+        min=1,
+        help="Padded tokens that one batch may hold: samples x longest sample of the batch. Needed "
+        "without --config.",
+        show_default=False,
+    ),
+]
+
 MaxBatchSize = Annotated[
     int | None,
     typer.Option(
@@ -123,6 +146,42 @@ NumReplicas = Annotated[
     ),
 ]
 
+AccumulationSteps = Annotated[
+    int,
+    typer.Option(
+        "--accumulation-steps",
+        "-a",
+        min=1,
+        help="Batches that an optimiser step takes on each replica; with --num-replicas it says "
+        "how many batches must represent the data together.",
+    ),
+]
+
+Buckets = Annotated[
+    int,
+    typer.Option("--num-buckets", "-k", min=1, help="Buckets of the bucketed strategies."),
+]
+
+Boundaries = Annotated[
+    str | None,
+    typer.Option(
+        "--boundaries",
+        help="Boundaries of your own to stand beside the others, such as 0,770,1216,8192: rising "
+        "whole numbers; a bucket holds lengths from one number up to, not including, the next.",
+        show_default=False,
+    ),
+]
+
+Oversize = Annotated[
+    OversizeChoice,
+    typer.Option(
+        "--oversize",
+        help="What to do with a sample that fits no batch: stop and list them (error), leave it "
+        "out (drop), count on the loader to cut it (truncate), or give it a batch of its own that "
+        "exceeds --max-tokens (single).",
+    ),
+]
+
 Seed = Annotated[
     int,
     typer.Option(
@@ -160,6 +219,7 @@ Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads that read files; by default one per CPU core."),
 ]
+
 PlanAgain = Annotated[
     bool,
     typer.Option(
@@ -168,3 +228,19 @@ PlanAgain = Annotated[
         "compares with other plans. Reads the loss masks of all samples once.",
     ),
 ]
+
+
+def read_boundaries(text: str) -> tuple[int, ...]:
+    """Whole numbers between commas or spaces; brackets around them are allowed.
+
+    Raises:
+        ConfigError: a part is no whole number.
+    """
+    parts = text.strip().strip("[]()").replace(",", " ").split()
+    for part in parts:
+        if not part.isdecimal():
+            raise ConfigError(
+                f"--boundaries takes whole numbers such as 0,770,1216,8192; got {part!r} in "
+                f"{text!r}"
+            )
+    return tuple(int(part) for part in parts)

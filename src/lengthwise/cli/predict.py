@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lengthwise.cli.compare import AccumulationSteps, Buckets, Oversize, OversizeChoice
 from lengthwise.cli.options import (
+    AccumulationSteps,
     BatchSizeMultipleOf,
+    Boundaries,
+    Buckets,
     Column,
     Epochs,
     Json,
     MaxBatchSize,
+    MaxTokensOrConfig,
     NumReplicas,
     OnBad,
     OnBadChoice,
+    Oversize,
+    OversizeChoice,
     PadToMultipleOf,
     Quiet,
     Seed,
@@ -24,6 +29,7 @@ from lengthwise.cli.options import (
     Source,
     Threads,
     Tokenizer,
+    read_boundaries,
 )
 from lengthwise.cli.output import print_json
 from lengthwise.errors import ConfigError
@@ -43,31 +49,12 @@ Cost = Annotated[
         show_default=False,
     ),
 ]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--max-tokens",
-        "-t",
-        min=1,
-        help="Padded tokens that one batch may hold: samples x longest sample of the batch. Needed "
-        "without --config.",
-        show_default=False,
-    ),
-]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--config",
         help="A batching config of your own, to stand beside the others; its limits hold for all. "
         "A TOML file: what `lengthwise optimize --output` writes.",
-        show_default=False,
-    ),
-]
-Boundaries = Annotated[
-    str | None,
-    typer.Option(
-        "--boundaries",
-        help="Boundaries of your own to stand beside the others, such as 0,770,1216,8192.",
         show_default=False,
     ),
 ]
@@ -100,7 +87,7 @@ SyncSeconds = Annotated[
 def command(
     source: Source,
     cost: Cost,
-    max_tokens: MaxTokens = None,
+    max_tokens: MaxTokensOrConfig = None,
     max_batch_size: MaxBatchSize = None,
     pad_to_multiple_of: PadToMultipleOf = 1,
     batch_size_multiple_of: BatchSizeMultipleOf = 1,
@@ -131,7 +118,6 @@ def command(
     the share of the time that a replica waits for slower ones. From a histogram, bucketed and
     random batches are predicted in expectation.
     """
-    from lengthwise.cli.compare import read_boundaries
     from lengthwise.cli.costs import read_cost
     from lengthwise.cli.source import load_lengths
     from lengthwise.core.limits import BatchLimits

@@ -14,6 +14,7 @@ from lengthwise.cli.options import (
     Epochs,
     Json,
     MaxBatchSize,
+    MaxTokensOrConfig,
     OnBad,
     OnBadChoice,
     Quiet,
@@ -61,16 +62,6 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         help="The batching config, a TOML file: what `lengthwise optimize --output` writes.",
-        show_default=False,
-    ),
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--max-tokens",
-        "-t",
-        min=1,
-        help="Instead of --config: padded tokens that one batch may hold.",
         show_default=False,
     ),
 ]
@@ -174,7 +165,7 @@ def command(
     drafter_cost: DrafterCost,
     bytes_per_token: BytesPerToken,
     config: ConfigFile = None,
-    max_tokens: MaxTokens = None,
+    max_tokens: MaxTokensOrConfig = None,
     max_batch_size: MaxBatchSize = None,
     num_targets: NumTargets = 1,
     num_drafters: NumDrafters = 1,

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from lengthwise.cli import compare_view
-from lengthwise.cli.compare import read_boundaries
+from lengthwise.cli.options import read_boundaries
 from lengthwise.errors import ConfigError
 from lengthwise.report.data import FrontierPoint, ReportData
 from support.report_fixture import comparison, smallest_comparison
