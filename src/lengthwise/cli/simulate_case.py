@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.core.cost import StepTime
+from lengthwise.core.cost import StepTime, spread
 from lengthwise.core.planner import Planner
 from lengthwise.core.remix import remix
 from lengthwise.simulate import (
@@ -19,7 +19,6 @@ from lengthwise.simulate import (
     workload_of_batches,
     workload_of_remix,
 )
-from lengthwise.simulate.band import spread
 from lengthwise.simulate.builders import largest_parts
 
 if TYPE_CHECKING:

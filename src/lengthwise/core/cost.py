@@ -232,3 +232,38 @@ def evaluate_model(model: CostModel, batch_size: Int64Array, longest: Int64Array
             f"{costs[at]}"
         )
     return costs
+
+
+@runtime_checkable
+class FittedCost(Protocol):
+    """A cost in seconds with an error bar; :class:`lengthwise.calibrate.CostFit` is one."""
+
+    @property
+    def cost(self) -> CostModel:
+        """Seconds of a batch of ``batch_size`` samples padded to ``longest`` tokens."""
+        ...
+
+    def interval(
+        self, batch_size: Int64Array, longest: Int64Array, level: float
+    ) -> tuple[float, float]:
+        """Seconds of all batches together, with probability ``level``: from, and up to."""
+        ...
+
+
+def spread(
+    fit: FittedCost, batch_size: Int64Array, longest: Int64Array, level: float = 0.9
+) -> tuple[float, float]:
+    """How many times as long as fitted some batches may take together: at best, at worst.
+
+    What is unknown about the coefficients is the same in every batch, so it does not average out;
+    the noise of single batches does.
+
+    Args:
+        fit: of what runs them.
+        batch_size: samples of each batch; int64, shape (M,).
+        longest: tokens that each is padded to; int64, shape (M,).
+        level: probability that the truth is between.
+    """
+    whole = float(evaluate_model(fit.cost, batch_size, longest).sum())
+    low, high = fit.interval(batch_size, longest, level)
+    return (float(low) / whole, float(high) / whole) if whole else (1.0, 1.0)

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from lengthwise.core.cost import spread
 from lengthwise.dflash.training.expect import (
+    LEVEL,
     Expectation,
     fit_stages,
-    spread,
-    stage_seconds,
+    stages_of,
     tokens_left,
 )
 from lengthwise.pipeline.dispatch import RANK_DEPTH, WORKER_DEPTH
-from lengthwise.simulate import Machines, Workload, simulate
+from lengthwise.simulate import Machines, simulate_band, workload_of_remix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lengthwise.calibrate import CostFit, Measurement
-    from lengthwise.core.batches import Batches
-    from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.training.plan import Epoch
     from lengthwise.pipeline.setup import PipelineSetup
+    from lengthwise.simulate import Workload
 
 
 def expect(
@@ -48,20 +46,16 @@ def expect(
     if fits is None or not num_tokens:
         return None
     epoch = setup.plan.epoch(num_done // setup.plan.steps_per_epoch)
-    work = workload(setup, epoch, *fits)
-    machines = machines_of(setup)
-    found = simulate(work, machines)
-    bounds = spread(epoch, *fits)
-    low, high = (
-        simulate(work.scaled(target=bounds[0][side], drafter=bounds[1][side]), machines).seconds
-        for side in (0, 1)
-    )
+    work, machines = workload(setup, epoch, *fits), machines_of(setup)
+    target, drafter = (spread(*stage, LEVEL) for stage in stages_of(epoch, fits))
+    band = simulate_band(work, machines, target=target, drafter=drafter)
+    found = band.middle
     scale = num_tokens / work.num_tokens
     return Expectation(
         num_tokens=num_tokens,
         seconds=found.seconds * scale,
-        low_seconds=low * scale,
-        high_seconds=high * scale,
+        low_seconds=band.fast.seconds * scale,
+        high_seconds=band.slow.seconds * scale,
         target=fits[0],
         drafter=fits[1],
         num_targets=machines.num_targets,
@@ -87,28 +81,15 @@ def machines_of(setup: PipelineSetup) -> Machines:
 
 
 def workload(setup: PipelineSetup, epoch: Epoch, target: CostFit, drafter: CostFit) -> Workload:
-    """An epoch as the simulation takes it; memory is counted in whole pages, as the arena does."""
-    mix, arena = epoch.mix, setup.arena
-    pages = -(-setup.plan.data.lengths // arena.page_tokens)
-    page_bytes = arena.page_tokens * _token_bytes(setup)
-    arrival_seconds, step_seconds = stage_seconds(epoch, target, drafter)
-    arrival_of = np.empty(pages.size, np.int64)
-    members, edges = mix.arrivals.gather(np.arange(len(mix.arrivals)))
-    arrival_of[members] = np.repeat(np.arange(len(mix.arrivals)), np.diff(edges))
-    return Workload(
-        arrival_seconds=arrival_seconds,
-        arrival_bytes=_sums(mix.arrivals, pages) * page_bytes,
-        arrival_tokens=mix.arrivals.tokens.astype(np.int64),
-        step_seconds=step_seconds,
-        step_ready=np.maximum.reduceat(arrival_of[mix.steps.order], mix.steps.starts),
-        step_bytes=_sums(mix.steps, pages) * page_bytes,
+    """An epoch as the simulation takes it; the drafter's cost is of all its devices together."""
+    return workload_of_remix(
+        epoch.mix,
+        setup.plan.data.lengths,
+        target.cost,
+        drafter.cost,
+        bytes_per_token=_token_bytes(setup),
+        page_tokens=setup.arena.page_tokens,
     )
-
-
-def _sums(batches: Batches, values: Int64Array) -> Int64Array:
-    """The sum of the samples' values in every batch; int64."""
-    members, edges = batches.gather(np.arange(len(batches)))
-    return np.add.reduceat(values[members], edges[:-1])
 
 
 def _token_bytes(setup: PipelineSetup) -> int:

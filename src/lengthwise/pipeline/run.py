@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from lengthwise.dflash.training.probe import batch_shapes
 from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.dflash.training.resume import check_same_run
 from lengthwise.pipeline.arena import Arena
@@ -125,6 +126,7 @@ def _start_workers(
     children: list[Child],
 ) -> list[Child]:
     section = setup.config.pipeline
+    shapes = tuple(batch_shapes(setup.plan.epoch(0).mix.arrivals)) if section.probe_rounds else ()
     workers = []
     for number, device in enumerate(section.target_devices):
         task = WorkerTask(
@@ -135,6 +137,7 @@ def _start_workers(
             setup.drafter.target_layer_ids,
             setup.arena,
             arena.name,
+            shapes,
         )
         workers.append(start(body, task, f"target worker {number} ({device})", number))
         children.append(workers[-1])

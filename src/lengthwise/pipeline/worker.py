@@ -14,7 +14,6 @@ from lengthwise.dflash.formats.load import load_native
 from lengthwise.dflash.target.samples import samples_of
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
 from lengthwise.dflash.training.learner import Learner
-from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.probe import probe_target
 from lengthwise.dflash.training.setup import load_target_of
 from lengthwise.errors import DataError
@@ -26,6 +25,7 @@ from lengthwise.pipeline.messages import Arrived, Evaluate, Evaluated, Leave, Pa
 from lengthwise.pipeline.wire import HangUpError
 
 if TYPE_CHECKING:
+    from lengthwise.calibrate import Shape
     from lengthwise.dflash.batch import Sample
     from lengthwise.dflash.dataset import PreparedDataset, PreparedSample
     from lengthwise.dflash.target.model import Target
@@ -47,6 +47,7 @@ class WorkerTask:
         layer_ids: the taps.
         arena: the shape of the arena.
         arena_name: to attach to it.
+        shapes: of the plan's batches, to time before the run; empty for none.
     """
 
     config: TrainConfig
@@ -56,6 +57,7 @@ class WorkerTask:
     layer_ids: tuple[int, ...]
     arena: ArenaShape
     arena_name: str
+    shapes: tuple[Shape, ...] = ()
 
 
 def work(wire: Wire, task: WorkerTask) -> None:
@@ -73,8 +75,7 @@ def work(wire: Wire, task: WorkerTask) -> None:
         arena.pin()
     worker = _Worker(wire, task, target, arena)
     rounds = task.config.pipeline.probe_rounds
-    plan = TrainingPlan(task.data, task.config)
-    wire.send(Ready(probe_target(plan, worker.rehearse, device, rounds)))
+    wire.send(Ready(probe_target(task.shapes, worker.rehearse, device, rounds)))
     jobs: queue.Queue[Any] = queue.Queue()
     reading = (wire, task.data.dataset, jobs)
     threading.Thread(target=_receive, args=reading, name="receive", daemon=True).start()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from lengthwise.core.cost import evaluate_model
+from lengthwise.core.cost import FittedCost, evaluate_model, spread
 from lengthwise.core.limits import require_int
 from lengthwise.errors import ConfigError
 
@@ -56,8 +56,8 @@ class Timing:
 
 
 @runtime_checkable
-class Fit(Protocol):
-    """A cost model with an error bar, such as :class:`~lengthwise.calibrate.CostFit`.
+class Fit(FittedCost, Protocol):
+    """A cost with an error bar that knows what was measured, as a ``CostFit`` does.
 
     Attributes:
         batch_size: samples of each shape that was measured; int64, shape (S,).
@@ -72,17 +72,6 @@ class Fit(Protocol):
     @property
     def longest(self) -> Int64Array:
         """Padded tokens of each sample of these shapes."""
-        ...
-
-    @property
-    def cost(self) -> CostModel:
-        """Seconds of a batch of ``batch_size`` samples padded to ``longest`` tokens."""
-        ...
-
-    def interval(
-        self, batch_size: Int64Array, longest: Int64Array, *, level: float, total: Literal[True]
-    ) -> tuple[float, float]:
-        """Where the sum over all batches lies, this often, in seconds."""
         ...
 
 
@@ -125,16 +114,8 @@ class Pricing:
         return evaluate_model(self.model, batch_size, longest)
 
     def spread(self, batch_size: Int64Array, longest: Int64Array) -> tuple[float, float] | None:
-        """The interval of the sum over batches, as shares of that sum; None without a fit.
-
-        What is unknown about the coefficients is the same in every batch, so it does not average
-        out; the noise of single batches does.
-        """
-        if self.fit is None:
-            return None
-        total = float(self.seconds(batch_size, longest).sum())
-        low, high = self.fit.interval(batch_size, longest, level=self.level, total=True)
-        return float(low) / total, float(high) / total
+        """The interval of the sum over batches, as shares of that sum; None without a fit."""
+        return None if self.fit is None else spread(self.fit, batch_size, longest, self.level)
 
     def extrapolated(self, batch_size: Int64Array, longest: Int64Array) -> float | None:
         """Share of the seconds in batches that no measurement vouches for; None without a fit.

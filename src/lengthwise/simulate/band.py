@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import ConfigError
 from lengthwise.simulate.model import simulate
 
 if TYPE_CHECKING:
-    from lengthwise.core.cost import Float64Array
-    from lengthwise.core.limits import Int64Array
     from lengthwise.simulate.machines import Machines
     from lengthwise.simulate.simulation import Simulation
     from lengthwise.simulate.workload import Workload
 
 Factors = tuple[float, float]
 """How many times as long work may take: at best, at worst."""
-
-
-class FittedCost(Protocol):
-    """What a band needs of a fitted cost: seconds, and an interval for their sum.
-
-    ``lengthwise.calibrate.CostFit`` is one.
-    """
-
-    def seconds(self, batch_size: Int64Array, longest: Int64Array) -> Float64Array:
-        """Of every batch; shape (M,)."""
-        ...
-
-    def interval(
-        self, batch_size: Int64Array, longest: Int64Array, level: float
-    ) -> tuple[float, float]:
-        """Of all batches together, with probability ``level``: from, and up to."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +44,6 @@ class Band:
     def to_dict(self) -> dict[str, Any]:
         """The middle's figures, and of tokens a second ``low`` and ``high``."""
         return {**self.middle.to_dict(), "low": self.low, "high": self.high}
-
-
-def spread(
-    fit: FittedCost, batch_size: Int64Array, longest: Int64Array, level: float = 0.9
-) -> Factors:
-    """How many times as long as fitted some batches may take together.
-
-    Args:
-        fit: of one stage.
-        batch_size: samples of each batch; int64, shape (M,).
-        longest: tokens that each is padded to; int64, shape (M,).
-        level: probability that the truth is between.
-    """
-    whole = float(fit.seconds(batch_size, longest).sum())
-    low, high = fit.interval(batch_size, longest, level)
-    return (low / whole, high / whole) if whole else (1.0, 1.0)
 
 
 def simulate_band(

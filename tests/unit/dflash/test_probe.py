@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.calibrate import Measurement
+from lengthwise.calibrate import Measurement, Shape
 from lengthwise.core.batches import Batches
 from lengthwise.dflash.training.expect import expect_alone
-from lengthwise.dflash.training.probe import batch_shapes, probe_setup, time_shapes
+from lengthwise.dflash.training.probe import batch_shapes, probe_setup, probe_target
 from lengthwise.dflash.training.setup import assemble, set_up, store_of
 from support.dflash_runs import Silent, small_config, small_run_folder
 
@@ -40,19 +40,28 @@ def test_shapes_are_the_plans_own_from_the_shortest_to_the_longest():
 
 
 def test_every_shape_is_run_once_for_nothing_and_then_so_many_rounds():
-    made, run = [], []
-
-    def prepare(shape):
-        made.append(shape)
-        return lambda: run.append(shape)
-
-    shapes = [(2, 8), (4, 16), (1, 32)]
-    timings = time_shapes(shapes, prepare, torch.device("cpu"), 3)
-    assert made == shapes
+    run = []
+    shapes = [Shape(2, 8), Shape(4, 16), Shape(1, 32), Shape(3, 11)]
+    timings = probe_target(
+        shapes, lambda rows: run.append((len(rows), len(rows[0]))), torch.device("cpu"), 3
+    )
     # Round by round, so that a disturbance does not meet one shape alone.
-    assert run == shapes * 4
-    assert [(one.batch_size, one.longest) for one in timings] == shapes * 3
+    rounds = [run[place : place + 4] for place in range(0, len(run), 4)]
+    assert len(rounds) == 4
+    assert all(sorted(one) == sorted(shapes) for one in rounds)
+    assert [(one.batch_size, one.longest) for one in timings] == run[4:]
     assert all(one.seconds > 0 for one in timings)
+
+
+def test_nothing_is_timed_where_nothing_could_be_fitted():
+    # Of three shapes three coefficients follow, whatever was measured; of none nothing does.
+    shapes, device = [Shape(1, 8), Shape(2, 8), Shape(3, 8), Shape(4, 8)], torch.device("cpu")
+
+    def run(rows):
+        raise AssertionError(rows)
+
+    assert probe_target(shapes[:3], run, device, 2) == ()
+    assert probe_target(shapes, run, device, 0) == ()
 
 
 def test_a_probe_changes_nothing_of_what_the_run_learns(folder, tmp_path):

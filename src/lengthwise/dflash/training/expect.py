@@ -11,13 +11,14 @@ import numpy as np
 
 from lengthwise._version import __version__
 from lengthwise.calibrate import Measurement, fit_cost
+from lengthwise.core.cost import spread
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lengthwise.calibrate import CostFit
-    from lengthwise.core.cost import Float64Array
+    from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.training.plan import Epoch, TrainingPlan
 
 FILE_NAME = "prediction.json"
@@ -118,29 +119,18 @@ def fit_stages(
         return None
 
 
-def stage_seconds(epoch: Epoch, target: CostFit, drafter: CostFit) -> tuple[Float64Array, ...]:
-    """Seconds of every batch of the target, shape (A,), and of every step, shape (S,)."""
+def stages_of(
+    epoch: Epoch, fits: tuple[CostFit, CostFit]
+) -> tuple[tuple[CostFit, Int64Array, Int64Array], ...]:
+    """Of target and drafter: its cost, and what it runs in an epoch as (batch sizes, longest).
+
+    A step is a batch of one sample, of all its tokens.
+    """
     arrivals, steps = epoch.mix.arrivals, epoch.mix.steps
-    one = np.ones(len(steps), np.int64)
     return (
-        target.seconds(arrivals.sizes, arrivals.padded),
-        drafter.seconds(one, steps.tokens),
+        (fits[0], arrivals.sizes, arrivals.padded),
+        (fits[1], np.ones(len(steps), np.int64), steps.tokens),
     )
-
-
-def spread(epoch: Epoch, target: CostFit, drafter: CostFit) -> tuple[tuple[float, float], ...]:
-    """How far each stage's whole time may be off: (low, high) as shares of the expected."""
-    arrivals, steps = epoch.mix.arrivals, epoch.mix.steps
-    one = np.ones(len(steps), np.int64)
-    shares = []
-    for fit, sizes, longest in (
-        (target, arrivals.sizes.astype(np.int64), arrivals.padded.astype(np.int64)),
-        (drafter, one, steps.tokens.astype(np.int64)),
-    ):
-        whole = float(fit.seconds(sizes, longest).sum())
-        low, high = fit.interval(sizes, longest, LEVEL)
-        shares.append((low / whole, high / whole))
-    return tuple(shares)
 
 
 def expect_alone(
@@ -167,8 +157,9 @@ def expect_alone(
     if fits is None or not num_tokens:
         return None
     epoch = plan.epoch(num_done // plan.steps_per_epoch)
-    times = [float(seconds.sum()) for seconds in stage_seconds(epoch, *fits)]
-    bounds = spread(epoch, *fits)
+    stages = stages_of(epoch, fits)
+    times = [float(fit.seconds(sizes, longest).sum()) for fit, sizes, longest in stages]
+    bounds = [spread(*stage, LEVEL) for stage in stages]
     scale = num_tokens / plan.data.num_tokens
     low, high = (
         sum(time * bound[side] for time, bound in zip(times, bounds, strict=True)) * scale

@@ -7,30 +7,29 @@ do it as they will later. Nothing of it stays: the drafter that learns is a copy
 from __future__ import annotations
 
 import copy
-import time
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from lengthwise.calibrate import Measurement
+from lengthwise.calibrate import Shape, measure_shapes, stopwatch_for
+from lengthwise.calibrate.fit import LEAST_SHAPES
 from lengthwise.dflash.batch import Sample
 from lengthwise.dflash.target import samples_of
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
+    from lengthwise.calibrate import Measurement
     from lengthwise.core.batches import Batches
     from lengthwise.dflash.drafter import Drafter
     from lengthwise.dflash.target.ends import FrozenEnds
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.plan import TrainingPlan
     from lengthwise.dflash.training.setup import Setup
-
-Shape = tuple[int, int]
-"""Samples of a batch, and tokens of the longest."""
 
 NUM_SHAPES = 6
 NUM_STEPS = 5
@@ -47,34 +46,7 @@ def batch_shapes(batches: Batches, count: int = NUM_SHAPES) -> list[Shape]:
     order = np.lexsort((tokens, batches.padded))
     places = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.int64)
     chosen = {int(order[place]) for place in places} | {int(tokens.argmin()), int(tokens.argmax())}
-    return sorted({(int(batches.sizes[i]), int(batches.padded[i])) for i in chosen})
-
-
-def time_shapes(
-    shapes: Iterable[Shape],
-    prepare: Callable[[Shape], Callable[[], object]],
-    device: torch.device,
-    rounds: int,
-) -> tuple[Measurement, ...]:
-    """Run every shape ``rounds`` times, after one run of each that does not count.
-
-    Args:
-        shapes: to run.
-        prepare: makes what to run.
-        device: that works on it.
-        rounds: over all shapes, so that a disturbance does not meet one shape alone.
-    """
-    jobs = [(shape, prepare(shape)) for shape in shapes]
-    timed = []
-    for turn in range(rounds + 1):
-        for (size, longest), job in jobs:
-            _finish(device)
-            began = time.perf_counter()
-            job()
-            _finish(device)
-            if turn:
-                timed.append(Measurement(size, longest, time.perf_counter() - began, None))
-    return tuple(timed)
+    return sorted({Shape(int(batches.sizes[i]), int(batches.padded[i])) for i in chosen})
 
 
 def probe_setup(setup: Setup) -> tuple[tuple[Measurement, ...], tuple[Measurement, ...]]:
@@ -85,35 +57,32 @@ def probe_setup(setup: Setup) -> tuple[tuple[Measurement, ...], tuple[Measuremen
         masks = [[True] * len(row) for row in rows]
         samples_of(target, rows, masks, range(len(rows)), layers)
 
-    rounds = setup.config.pipeline.probe_rounds
-    timings = probe_target(setup.plan, run, setup.device, rounds)
+    shapes = batch_shapes(setup.plan.epoch(0).mix.arrivals)
+    timings = probe_target(shapes, run, setup.device, setup.config.pipeline.probe_rounds)
     ends, dtype = target.ends, target.dtype
     return timings, probe_drafter(setup.plan, setup.config, setup.drafter, ends, dtype)
 
 
 def probe_target(
-    plan: TrainingPlan,
+    shapes: Sequence[Shape],
     run: Callable[[list[list[int]]], object],
     device: torch.device,
     rounds: int,
 ) -> tuple[Measurement, ...]:
-    """Time the target on batches of the plan's shapes.
+    """Time the target on batches.
 
     Args:
-        plan: of the run.
+        shapes: of the plan, by :func:`batch_shapes`.
         run: does with the token ids of a batch's samples all that the run does with a batch.
         device: the target's.
         rounds: 0 measures nothing.
     """
-    if not rounds:
-        return ()
 
     def prepare(shape: Shape) -> Callable[[], object]:
-        size, longest = shape
-        rows = [[0] * longest] * size
+        rows = [[0] * shape.longest] * shape.batch_size
         return lambda: run(rows)
 
-    return time_shapes(batch_shapes(plan.epoch(0).mix.arrivals), prepare, device, rounds)
+    return _measure(shapes, prepare, device, rounds)
 
 
 def probe_drafter(
@@ -154,11 +123,34 @@ def probe_drafter(
     width = drafter.config.feature_size
 
     def prepare(shape: Shape) -> Callable[[], object]:
-        mine = epoch.for_ranks(steps[shape[1]], rank[1])[rank[0]]
+        mine = epoch.for_ranks(steps[shape.longest], rank[1])[rank[0]]
         samples = [_made_up(plan, int(sample), width, dtype, drafter.device) for sample in mine]
         return lambda: learner.learn(samples, 0)
 
-    return time_shapes([(1, tokens) for tokens in sorted(steps)], prepare, drafter.device, rounds)
+    return _measure([Shape(1, tokens) for tokens in steps], prepare, drafter.device, rounds)
+
+
+def _measure(
+    shapes: Sequence[Shape],
+    prepare: Callable[[Shape], Callable[[], object]],
+    device: torch.device,
+    rounds: int,
+) -> tuple[Measurement, ...]:
+    """Time every shape so many times, after once for nothing; all ranks in the same order.
+
+    Nothing is measured where nothing could be fitted to it, or on devices without a stopwatch.
+    """
+    if not rounds or len(shapes) < LEAST_SHAPES or device.type not in {"cpu", "cuda"}:
+        return ()
+    jobs = {shape: prepare(shape) for shape in shapes}
+    return measure_shapes(
+        lambda *shape: jobs[Shape(*shape)],
+        shapes,
+        stopwatch=stopwatch_for(str(device)),
+        repeats=rounds,
+        warmups=1,
+        max_seconds=math.inf,
+    )
 
 
 def _made_up(
@@ -176,9 +168,3 @@ def _made_up(
     generator = torch.Generator().manual_seed(sample)
     features = torch.randn(len(mask), width, generator=generator).to(device, dtype)
     return Sample(sample, torch.zeros(len(mask), dtype=torch.int64), mask, features)
-
-
-def _finish(device: torch.device) -> None:
-    """Wait until the device has done all it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
