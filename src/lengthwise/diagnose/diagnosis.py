@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.dflash.training.run_files import METRICS_FILE, PREDICTION_FILE
 from lengthwise.diagnose.account import account_of
 from lengthwise.diagnose.advice import NOTHING, choose, mixing
 from lengthwise.diagnose.candidates import Candidates
@@ -14,8 +15,8 @@ from lengthwise.diagnose.loss import loss_series
 from lengthwise.diagnose.monitor import LoopFigures, loop_advice, loop_figures
 from lengthwise.diagnose.phases import in_turn, overall_bottleneck, phases_of
 from lengthwise.diagnose.plan import open_plan
-from lengthwise.diagnose.prediction import PREDICTION_FILE, read_promise
-from lengthwise.diagnose.records import METRICS_FILE, figure, read_records
+from lengthwise.diagnose.prediction import read_promise
+from lengthwise.diagnose.records import figure, read_records
 from lengthwise.diagnose.spikes import find_spikes
 from lengthwise.diagnose.split import split_time
 from lengthwise.diagnose.what_if import WhatIf

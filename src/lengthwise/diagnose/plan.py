@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.core.planner import Planner
+from lengthwise.dflash.training.run_files import CONFIG_FILE
 from lengthwise.errors import LengthwiseError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.plan import TrainingPlan
 
-CONFIG_FILE = "train_config.json"
 MOST_SAMPLES = 10
 
 
@@ -101,12 +101,6 @@ class RunPlan:
             batches=self._batches_of(number, step, sample_ids),
             samples=tuple(self._row(sample) for sample in self._first(sample_ids, length_class)),
         )
-
-    @cached_property
-    def efficiency(self) -> float:
-        """Real over padded tokens of the target's batches, in the first epoch."""
-        arrivals = self.plan.epoch(0).mix.arrivals
-        return float(arrivals.tokens.sum() / arrivals.padded_tokens.sum())
 
     @cached_property
     def default_efficiency(self) -> float:

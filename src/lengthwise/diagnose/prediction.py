@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.core.cost import StepTime
+from lengthwise.dflash.training.run_files import PREDICTION_FORMAT, PREDICTION_VERSION
 from lengthwise.diagnose.records import figure
 from lengthwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-PREDICTION_FILE = "prediction.json"
-FORMAT, VERSION = "lengthwise prediction", 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +66,12 @@ def read_promise(path: Path) -> Promise | None:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{path}: not a prediction: {error}") from None
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise DataError(f'{path}: not a prediction: "format" must be "{FORMAT}"')
-    if values.get("version") != VERSION:
+    if not isinstance(values, dict) or values.get("format") != PREDICTION_FORMAT:
+        raise DataError(f'{path}: not a prediction: "format" must be "{PREDICTION_FORMAT}"')
+    if values.get("version") != PREDICTION_VERSION:
         raise DataError(
             f"{path}: a prediction of version {values.get('version')!r}; this version of "
-            f"lengthwise reads {VERSION}"
+            f"lengthwise reads {PREDICTION_VERSION}"
         )
     try:
         return _promise(values)

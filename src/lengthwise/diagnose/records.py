@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-METRICS_FILE = "metrics.jsonl"
 _NAMED = 5
 """Damaged lines that a note names."""
 

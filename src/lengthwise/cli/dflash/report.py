@@ -14,9 +14,8 @@ import typer
 from lengthwise._version import __version__
 from lengthwise.cli.options import Json, PlanAgain
 from lengthwise.cli.output import print_json, print_note, print_table, print_warning
+from lengthwise.dflash.training.run_files import METRICS_FILE
 from lengthwise.errors import ConfigError, DataError
-
-METRICS_FILE = "metrics.jsonl"
 
 Run = Annotated[
     Path,

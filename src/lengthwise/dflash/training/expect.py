@@ -12,6 +12,11 @@ import numpy as np
 from lengthwise._version import __version__
 from lengthwise.calibrate import Measurement, fit_cost
 from lengthwise.core.cost import spread
+from lengthwise.dflash.training.run_files import (
+    PREDICTION_FILE,
+    PREDICTION_FORMAT,
+    PREDICTION_VERSION,
+)
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.training.plan import Epoch, TrainingPlan
 
-FILE_NAME = "prediction.json"
-FORMAT, VERSION = "lengthwise prediction", 1
 LEVEL = 0.9
 """Probability that the true time lies in the interval, as far as timings can tell."""
 
@@ -79,8 +82,8 @@ class Expectation:
     def to_dict(self) -> dict[str, Any]:
         """For the file; costs as :meth:`CostFit.to_dict` has them."""
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": PREDICTION_FORMAT,
+            "version": PREDICTION_VERSION,
             "lengthwise": __version__,
             "tokens_per_second": self.tokens_per_second,
             "low": self.low,
@@ -101,7 +104,7 @@ class Expectation:
 
     def write(self, output_dir: str | Path) -> Path:
         """Leave it in a run's directory, for ``lengthwise diagnose`` to compare with."""
-        path = Path(output_dir) / FILE_NAME
+        path = Path(output_dir) / PREDICTION_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
         return path

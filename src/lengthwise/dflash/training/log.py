@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.dflash.training.run_files import CONFIG_FILE, METRICS_FILE
 from lengthwise.loader.monitor import JsonlWriter, TensorBoardWriter, TrackioWriter, WandbWriter
 from lengthwise.loader.monitor.curve import MixedLossCurve
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from lengthwise.dflash.update import StepResult
     from lengthwise.loader.monitor import Writer
 
-METRICS_FILE = "metrics.jsonl"
-CONFIG_FILE = "train_config.json"
-"""The config as the run was last started or resumed with, for whoever looks at it later."""
 HALF_LIFE = 100.0
 """Steps after which a loss counts half in the usual loss of its length class."""
 
