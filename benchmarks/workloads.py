@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import lengthwise as lw
+from lengthwise.calibrate.calibration import processor
 
 HISTOGRAM = Path(__file__).parents[1] / "data" / "dflash_run_histogram.csv"
 RUN_LIMITS = lw.BatchLimits(max_tokens=49_152, max_batch_size=64)
@@ -63,18 +64,9 @@ def machine():
     """Where and with what this was measured."""
     packages = ("lengthwise", "numpy", "numba", "pyarrow")
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "platform": platform.platform(),
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
     }
-
-
-def _processor():
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

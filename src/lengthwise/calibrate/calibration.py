@@ -139,7 +139,7 @@ def machine_of(device: str) -> str:
 
         found = torch.cuda.get_device_properties(device)
         return f"{found.name}, {found.total_memory / 2**30:.0f} GiB"
-    return f"{_processor()}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"
 
 
 def versions_in_use() -> dict[str, str]:
@@ -153,7 +153,8 @@ def versions_in_use() -> dict[str, str]:
     return found
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's model, as the system names it."""
     listed = Path("/proc/cpuinfo")
     if listed.is_file():
         for line in listed.read_text(encoding="utf-8", errors="replace").splitlines():
