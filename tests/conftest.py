@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: a kernel's first call compiles it, and no test asserts a time.
@@ -13,3 +14,12 @@ settings.register_profile(
 # CI draws the same examples in every run, so that a failure there is the change's own.
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def local_ray():
+    """The module ``ray``, connected to a small Ray that ends with the test process."""
+    from support.local_ray import running_ray
+
+    with running_ray() as ray:
+        yield ray

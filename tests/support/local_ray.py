@@ -1,0 +1,67 @@
+"""One small Ray on this machine for a whole test process: two CPUs, little memory, no dashboard.
+
+Ray's own warnings are dealt with here and nowhere else. What is started is ended, workers too.
+"""
+
+import os
+import shutil
+import tempfile
+import warnings
+from contextlib import contextmanager
+
+NUM_CPUS = 2
+OBJECT_STORE_BYTES = 150 << 20
+ENVIRONMENT = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future's rule; without it Ray warns
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # others' memory is no reason to kill our workers
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore",  # of Ray's processes; ours are set by pytest in the process
+}
+
+
+@contextmanager
+def running_ray(num_cpus=NUM_CPUS):
+    """Start Ray, yield the module, and end it with all its processes.
+
+    Args:
+        num_cpus: which Ray believes it has; more than the machine has do no harm.
+    """
+    before = {name: os.environ.get(name) for name in (*ENVIRONMENT, "PYTHONPATH")}
+    os.environ.update(ENVIRONMENT)
+    # Workers unpickle functions of test modules by name.
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before["PYTHONPATH"]]))
+    folder = tempfile.mkdtemp(prefix="lw")  # short: a Unix socket's path has 107 bytes
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+
+            ray.init(
+                address="local",
+                num_cpus=num_cpus,
+                num_gpus=0,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                configure_logging=False,
+                log_to_driver=False,
+                _temp_dir=folder,
+            )
+        yield ray
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+
+            ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
