@@ -180,14 +180,19 @@ class ImitatedDrafter:
         plain, run, log = Learner.learn, TrainingLoop.run, Log(task, f"drafter-{task.rank}")
         slow = self.slow_rank is not None and self.slow_rank[0] == task.rank
         factor = self.slow_rank[1] if slow else 1.0
+        own = 0.0  # seconds of the update before, which are part of what a step takes
 
         def learn(learner, samples, epoch):
+            nonlocal own
             tokens, began = sum(map(len, samples)), time.monotonic()
             if self.cost is None:
                 result = plain(learner, samples, epoch)
             else:
-                time.sleep(factor * seconds_of(self.cost, 1, tokens) if tokens else 0.0)
+                given = factor * seconds_of(self.cost, 1, tokens) if tokens else 0.0
+                time.sleep(max(0.0, given - own))
+                updating, met = time.monotonic(), learner.update.meetings.seconds
                 result = learner.update.step()
+                own = time.monotonic() - updating - (learner.update.meetings.seconds - met)
             log.add(began, time.monotonic(), tokens, tokens)
             return result
 

@@ -88,6 +88,7 @@ def train(wire: Wire, task: RankTask) -> None:
     loop, source = _loop(wire, task, plan, *models, arena)
     if task.checkpoint is not None:
         loop.resume(read_checkpoint(task.checkpoint))
+    plan.epoch(loop.position.epoch)  # made now, not while the first step's samples wait
     wire.send(Ready(timings))
     outcome = loop.run()
     source.finish()
