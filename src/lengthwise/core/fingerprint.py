@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
     from lengthwise.core.limits import Int64Array
 
 PLAN_VERSION = 1
@@ -23,10 +27,21 @@ def lengths_fingerprint(lengths: Int64Array) -> str:
     Args:
         lengths: each from 0 to 2**32 - 1, shape (N,).
     """
-    digest = hashlib.sha256(f"lengths:{lengths.size}:".encode())
-    for start in range(0, lengths.size, _CHUNK):
-        part = np.ascontiguousarray(lengths[start : start + _CHUNK], dtype="<u4")
-        digest.update(part.data)
+    return parts_fingerprint([lengths], lengths.size)
+
+
+def parts_fingerprint(parts: Iterable[npt.NDArray[np.integer[Any]]], num_lengths: int) -> str:
+    """As :func:`lengths_fingerprint`, of lengths that lie in several arrays.
+
+    Args:
+        parts: the arrays in order, of any integer dtype; each length from 0 to 2**32 - 1.
+        num_lengths: of all of them together.
+    """
+    digest = hashlib.sha256(f"lengths:{num_lengths}:".encode())
+    for whole in parts:
+        for start in range(0, whole.size, _CHUNK):
+            part = np.ascontiguousarray(whole[start : start + _CHUNK], dtype="<u4")
+            digest.update(part.data)
     return digest.hexdigest()[:32]
 
 
