@@ -33,7 +33,7 @@ def calibrate(
     what: str = "forward_backward",
     device: str = "cpu",
     dtype: str = "float32",
-    repeats: int = 7,
+    repeats: int = 4,
     warmups: int = 2,
     max_seconds: float = 60.0,
     stopwatch: Stopwatch | None = None,
@@ -48,7 +48,7 @@ def calibrate(
         what: what the step does, "forward" or "forward_backward"; only written down.
         device: where it runs, "cpu" or "cuda[:N]"; decides how it is timed.
         dtype: what it computes in; only written down.
-        repeats: timed steps of each shape, at most.
+        repeats: timed steps of each shape, at most; few, as more shapes say more than more repeats.
         warmups: steps of each shape before, which do not count.
         max_seconds: no round is begun that would end later; see :func:`measure_shapes`.
         stopwatch: what times a step instead of the device's own.
@@ -86,7 +86,7 @@ def measure_shapes(
     shapes: Iterable[Shape | tuple[int, int]],
     *,
     stopwatch: Stopwatch,
-    repeats: int = 7,
+    repeats: int = 4,
     warmups: int = 2,
     max_seconds: float = 60.0,
     seed: int = 0,

@@ -23,7 +23,7 @@ _FIRST_SHARE = 0.01
 
 
 def choose_shapes(
-    limits: BatchLimits, lengths: LengthHistogram | npt.ArrayLike, num_shapes: int = 12
+    limits: BatchLimits, lengths: LengthHistogram | npt.ArrayLike, num_shapes: int = 24
 ) -> tuple[Shape, ...]:
     """Shapes to measure: batches that a plan makes of these lengths, and smaller ones.
 
@@ -37,7 +37,8 @@ def choose_shapes(
         lengths: of the samples, in tokens, or their histogram. Samples that fit no batch do not
             count.
         num_shapes: how many shapes, at least 4; fewer come back where the limits and lengths
-            allow fewer.
+            allow fewer. A shape's own time lies a few percent off any smooth cost, however often
+            it is repeated, so more shapes say more than more repeats of few.
 
     Returns:
         Different shapes, the one with the fewest padded tokens first.

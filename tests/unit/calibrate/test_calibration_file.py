@@ -55,7 +55,7 @@ def test_the_file_says_what_it_is_and_where_it_was_measured(tmp_path):
         "measurements",
     }  # fmt: skip
     assert values["fit"]["cost"]["kind"] == "formula"
-    assert len(values["measurements"]) == 12 * 7
+    assert len(values["measurements"]) == 12 * 4
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):

@@ -48,7 +48,7 @@ def test_full_and_small_batches_tell_the_coefficients_apart():
     # hundreds; with small ones it must be far less.
     limits = BatchLimits(max_tokens=49_152)
     shapes = np.array(choose_shapes(limits, LENGTHS))
-    assert len(shapes) == 12
+    assert len(shapes) == 24
 
     def condition(pairs):
         size, longest = pairs.T.astype(float)
