@@ -22,9 +22,10 @@ from lengthwise.dflash.training.data import TrainingData
 from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.pipeline.arena import Arena, ArenaShape
-from lengthwise.pipeline.children import end_all, start
+from lengthwise.pipeline.children import start
 from lengthwise.pipeline.coordinator import Coordinator
 from lengthwise.pipeline.dispatch import Dispatcher
+from lengthwise.pipeline.local import LocalCrew
 from lengthwise.pipeline.messages import (
     Arrived,
     Copied,
@@ -169,20 +170,20 @@ def measure(quick):
     shape = ArenaShape(num_pages, 64, WIDTH, torch.bfloat16)
     arena, allocator = Arena(shape), PageAllocator(num_pages, 64)
     task = Task(shape, arena.name)
-    workers = [start(produce, task, f"producer {n}", n) for n in range(NUM_WORKERS)]
+    crew = LocalCrew(arena)
+    crew.workers = [start(produce, task, f"producer {n}", n) for n in range(NUM_WORKERS)]
     rank_task = RankTask(shape, arena.name, plan.num_steps)
-    ranks = [start(consume, rank_task, f"consumer {n}", n) for n in range(NUM_RANKS)]
-    gauge = Gauge(workers + ranks)
+    crew.ranks = [start(consume, rank_task, f"consumer {n}", n) for n in range(NUM_RANKS)]
+    gauge = Gauge(crew.workers + crew.ranks)
     coordinator = Coordinator(
         Dispatcher(plan, lengths, allocator, num_workers=NUM_WORKERS, num_ranks=NUM_RANKS),
-        allocator, workers, ranks, gauge, timeout_seconds=600, max_bad_samples=0,
+        crew, gauge, timeout_seconds=600, max_bad_samples=0,
     )  # fmt: skip
     began = time.perf_counter()
     try:
         outcome = coordinator.run(lambda: False)
     finally:
-        end_all(workers + ranks, at_once=False)
-        arena.close()
+        crew.end(at_once=False)
     seconds = time.perf_counter() - began
     assert outcome.position.num_steps == plan.num_steps
     found = report(plan, shape, allocator, gauge, coordinator.flow, seconds)

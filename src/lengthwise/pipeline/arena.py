@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lengthwise.pipeline.messages import Part
+    from lengthwise.pipeline.wire import Wire
 
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory; only its size is read
 
@@ -40,6 +41,80 @@ class ArenaShape:
     def num_bytes(self) -> int:
         """Of the whole arena."""
         return self.num_pages * self.page_tokens * self.feature_size * self.dtype.itemsize
+
+    def check(self, part: Part, features: torch.Tensor) -> None:
+        """Refuse features that are not a sample's.
+
+        Raises:
+            DataError: not one row a token, or values that would lose something.
+        """
+        width = self.feature_size
+        if features.shape != (part.num_tokens, width):
+            raise DataError(
+                f"sample {part.sample_id}: the target gave features {tuple(features.shape)} for "
+                f"{part.num_tokens:,} tokens; ({part.num_tokens}, {width}) belong to them"
+            )
+        if torch.promote_types(features.dtype, self.dtype) != self.dtype:
+            raise DataError(
+                f"sample {part.sample_id}: the target gave {features.dtype}, and features wait in "
+                f"{self.dtype}, which would lose some of it: set target.dtype"
+            )
+
+
+class Channel(Protocol):
+    """Where features wait between target and drafter; an :class:`Arena` on one machine."""
+
+    def pin(self) -> None:
+        """Let CUDA copy to and from it without detours; call it once in a process with CUDA."""
+
+    def write(self, part: Part, features: torch.Tensor) -> None:
+        """Write a sample's features, (T, F).
+
+        Raises:
+            DataError: they are not what belongs there.
+        """
+
+    def read(self, part: Part, device: torch.device | None = None) -> torch.Tensor:
+        """A copy of a sample's features, (T, F); on CUDA made on the current stream."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Place(Protocol):
+    """How a child gets to the features; travels with its task.
+
+    Attributes:
+        shape: of what waits there.
+    """
+
+    @property
+    def shape(self) -> ArenaShape:
+        """Of what waits there."""
+
+    def open(self, wire: Wire) -> Channel:
+        """Get to it, in a child.
+
+        Args:
+            wire: the child's.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaPlace:
+    """An arena, by the name under which others attach.
+
+    Attributes:
+        shape: of the arena.
+        name: its.
+    """
+
+    shape: ArenaShape
+    name: str
+
+    def open(self, _wire: Wire) -> Arena:
+        """Attach."""
+        return Arena(self.shape, self.name)
 
 
 class Arena:
@@ -73,6 +148,11 @@ class Arena:
         """By which other processes attach."""
         return self._memory.name
 
+    @property
+    def place(self) -> ArenaPlace:
+        """How other processes get to it."""
+        return ArenaPlace(self.shape, self.name)
+
     def pin(self) -> None:
         """Let CUDA copy to and from it without detours; call it once in a process with CUDA."""
         status = torch.cuda.cudart().cudaHostRegister(  # type: ignore[no-untyped-call]
@@ -86,17 +166,7 @@ class Arena:
         Raises:
             DataError: not one row a token.
         """
-        width = self.shape.feature_size
-        if features.shape != (part.num_tokens, width):
-            raise DataError(
-                f"sample {part.sample_id}: the target gave features {tuple(features.shape)} for "
-                f"{part.num_tokens:,} tokens; ({part.num_tokens}, {width}) belong to them"
-            )
-        if torch.promote_types(features.dtype, self.shape.dtype) != self.shape.dtype:
-            raise DataError(
-                f"sample {part.sample_id}: the target gave {features.dtype}, and features wait in "
-                f"{self.shape.dtype}, which would lose some of it: set target.dtype"
-            )
+        self.shape.check(part, features)
         for here, there in self._stretches(part):
             self._rows[there].copy_(features[here], non_blocking=True)
 

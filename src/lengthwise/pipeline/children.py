@@ -1,4 +1,4 @@
-"""The processes of a run: started, watched, ended."""
+"""The processes of a run on one machine: started, watched, ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import selectors
 import signal
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.pipeline.child import run_child
@@ -29,14 +29,15 @@ GRACE_SECONDS = 10.0
 
 
 @dataclass(eq=False)
-class Child:
-    """One process, as the coordinator sees it.
+class LocalChild:
+    """One process, as the coordinator sees it; see :class:`~lengthwise.pipeline.crew.Child`.
 
     Attributes:
         name: such as "target worker 0 (cuda:0)".
         process: it.
         line: to it.
         number: its place among its kind.
+        host: None: there is one machine.
         ready: whether it has said that it waits for work.
         timings: that it measured before.
         silent_seconds: for which it had not answered when it was killed for that; None otherwise.
@@ -47,10 +48,19 @@ class Child:
     process: BaseProcess
     line: Line
     number: int
+    host: str | None = None
     ready: bool = False
     timings: tuple[Measurement, ...] = ()
     silent_seconds: float | None = None
-    gone: bool = field(default=False)
+    gone: bool = False
+
+    def send(self, message: object) -> None:
+        """Send a message, now or as soon as it is taken."""
+        self.line.send(message)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
 
     def ending(self) -> str:
         """How it ended, in words."""
@@ -64,7 +74,7 @@ class Child:
         return f"ended with exit code {code}"
 
 
-def start(body: Callable[[Wire, Any], None], task: object, name: str, number: int) -> Child:
+def start(body: Callable[[Wire, Any], None], task: object, name: str, number: int) -> LocalChild:
     """Start a process that runs ``body(wire, task)``."""
     ours, theirs = socket.socketpair()
     work = pickle.dumps((body, task))
@@ -73,17 +83,17 @@ def start(body: Callable[[Wire, Any], None], task: object, name: str, number: in
     )
     process.start()
     theirs.close()
-    return Child(name, process, Line(ours), number)
+    return LocalChild(name, process, Line(ours), number)
 
 
-def messages(children: Iterable[Child], seconds: float) -> Iterator[tuple[Child, Any]]:
+def messages(children: Iterable[LocalChild], seconds: float) -> Iterator[tuple[LocalChild, Any]]:
     """What children say within some time: (child, message), and (child, None) when one is gone.
 
     What a child said before its end is heard first. Returns when everything that is there has been
     yielded. No child can keep it waiting: what one does not take is sent later.
     """
     present = [child for child in children if not child.gone]
-    stirring: dict[int, Child] = {}
+    stirring: dict[int, LocalChild] = {}
     with selectors.DefaultSelector() as selector:
         for child in present:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.line.unsent else 0)
@@ -97,7 +107,7 @@ def messages(children: Iterable[Child], seconds: float) -> Iterator[tuple[Child,
             yield from _heard_from(child)
 
 
-def _heard_from(child: Child) -> Iterator[tuple[Child, Any]]:
+def _heard_from(child: LocalChild) -> Iterator[tuple[LocalChild, Any]]:
     dead = child.process.exitcode is not None
     child.line.flush()
     for message in child.line.received():
@@ -112,7 +122,7 @@ def _heard_from(child: Child) -> Iterator[tuple[Child, Any]]:
     yield child, None
 
 
-def end_all(children: Iterable[Child], *, at_once: bool) -> None:
+def end_all(children: Iterable[LocalChild], *, at_once: bool) -> None:
     """End all processes; none is left afterwards.
 
     Args:

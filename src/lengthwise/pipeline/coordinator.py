@@ -5,16 +5,14 @@ One thread, no model, no lock. That a child dies is noticed in the same place as
 
 from __future__ import annotations
 
-import time
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import LengthwiseWarning, TrainingError
-from lengthwise.pipeline.children import messages
 from lengthwise.pipeline.debts import Debts
-from lengthwise.pipeline.evaluations import Evaluations
 from lengthwise.pipeline.flow import Account, Flow
 from lengthwise.pipeline.messages import (
+    Again,
     Arrived,
     Asked,
     Copied,
@@ -24,25 +22,26 @@ from lengthwise.pipeline.messages import (
     Finished,
     Learnt,
     Leave,
+    Missing,
     Noted,
     Ready,
     RunBatch,
     Told,
     Warned,
 )
+from lengthwise.pipeline.meter import Meter
+from lengthwise.pipeline.targets import Targets
 from lengthwise.pipeline.verdict import cause_of, find_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lengthwise.dflash.training.progress import Outcome
-    from lengthwise.pipeline.children import Child
+    from lengthwise.pipeline.crew import Child, Crew, Reserve
     from lengthwise.pipeline.dispatch import Dispatcher
     from lengthwise.pipeline.flow import PipelineObserver
-    from lengthwise.pipeline.pages import PageAllocator
 
 POLL_SECONDS = 0.1
-FLOW_SECONDS = 1.0
 
 
 class Coordinator:
@@ -50,48 +49,44 @@ class Coordinator:
 
     Args:
         dispatcher: decides who does what.
-        allocator: of the arena.
-        workers: target workers.
-        ranks: drafter ranks.
+        crew: the children.
         observer: is told.
         timeout_seconds: after which a child that owes an answer is taken for hung.
         max_bad_samples: that may be left out before the run ends.
         when_ready: called when all children wait for work.
+        reserve: starts children in place of lost ones; None where the engine cannot.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        allocator: PageAllocator,
-        workers: list[Child],
-        ranks: list[Child],
+        crew: Crew,
         observer: PipelineObserver,
         *,
         timeout_seconds: float,
         max_bad_samples: int,
         when_ready: Callable[[], None] = lambda: None,
+        reserve: Reserve | None = None,
     ) -> None:
         """Nothing has been sent."""
         self._dispatcher = dispatcher
-        self._pages = allocator
-        self._workers = workers
-        self._ranks = ranks
-        self._observer = observer
+        self._crew = crew
         self._debts = Debts(timeout_seconds)
+        self._targets = Targets(crew.workers, self._debts, reserve)
+        self._ranks = list(crew.ranks)
+        self._reserve = reserve
+        self._observer = observer
         self._max_bad = max_bad_samples
         self._when_ready = when_ready
         self._outcomes: dict[int, Outcome] = {}
         self._failure: str | None = None
         self._stopping = False
-        self._evaluations = Evaluations()
-        self._num_lost_batches = 0
-        self._began: float | None = None
-        self._flow_due = 0.0
         self.flow = Flow(
-            num_pages=allocator.num_pages,
-            workers={child.name: Account() for child in workers},
-            ranks={child.name: Account() for child in ranks},
+            num_pages=dispatcher.pages.num_pages,
+            workers={child.name: Account() for child in crew.workers},
+            ranks={child.name: Account() for child in crew.ranks},
         )
+        self._meter = Meter(self.flow, observer)
 
     def run(self, stop_wanted: Callable[[], bool]) -> Outcome | None:
         """Until all ranks have finished.
@@ -109,30 +104,29 @@ class Coordinator:
         for child in self._children:
             self._debts.owe(child)  # that it gets ready
         while not self._over:
-            for child, message in messages(self._children, POLL_SECONDS):
-                self._hear(child, message)
+            for child, message in self._crew.messages(self._children, POLL_SECONDS):
+                if child in self._targets or child in self._ranks:
+                    self._hear(child, message)
             if stop_wanted():
-                if self._began is None:
+                if not self._meter.began:
                     return None
                 self._stop()
-            if all(child.ready for child in self._children):
-                self._send_work()
+            self._send_work()
             self._kill_the_hung()
-            self._report()
-        self._flow_due = 0.0  # the last word comes when all is done
-        self._report()
+            self._meter.report(self._dispatcher)
+        self._meter.report(self._dispatcher, at_once=True)  # the last word comes when all is done
         for child in self._children:
-            child.line.send(Leave())
+            child.send(Leave())
         return self._end()
 
     @property
     def _children(self) -> list[Child]:
-        return [child for child in (*self._workers, *self._ranks) if not child.gone]
+        return [*self._targets.present, *(rank for rank in self._ranks if not rank.gone)]
 
     @property
     def _over(self) -> bool:
         finished = len(self._outcomes) == len(self._ranks)
-        return finished and (not self._evaluations or self._failure is not None)
+        return finished and (not self._targets.evaluating or self._failure is not None)
 
     def _end(self) -> Outcome:
         outcome = self._outcomes[0]
@@ -144,17 +138,26 @@ class Coordinator:
         return outcome
 
     def _send_work(self) -> None:
-        if self._began is None:
+        """Tell everyone what to do; once the run has begun only ranks are waited for."""
+        waited_for = self._ranks if self._meter.began else self._children
+        if not all(child.ready for child in waited_for if not child.gone):
+            return
+        if not self._meter.began:
             self._when_ready()
-            self._began = time.monotonic()
+            self._meter.begin()
+        self._targets.scale(self._dispatcher)
         for number, message in self._dispatcher.work():
-            kind = self._workers if isinstance(message, RunBatch) else self._ranks
-            self._send(kind[number], message)
+            if isinstance(message, RunBatch):
+                self._targets.ask(number, message)
+            elif isinstance(message, Again):  # is part of what is owed already
+                self._ranks[number].send(message)
+            else:
+                self._send(self._ranks[number], message)
         assert not self._dispatcher.stands_still, "the arena is as large as the plan needs"
 
-    def _send(self, child: Child, message: object) -> None:
-        self._debts.owe(child)
-        child.line.send(message)
+    def _send(self, rank: Child, message: object) -> None:
+        self._debts.owe(rank)
+        rank.send(message)
 
     def _hear(self, child: Child, message: Any) -> None:
         """React to one message; None says that the child is gone."""
@@ -164,19 +167,25 @@ class Coordinator:
         elif isinstance(message, Failed):
             self._failed(child, message)
         elif isinstance(message, Ready):
-            child.ready, child.timings = True, message.timings
-            self._debts.answered(child)
+            self._ready(child, message)
         elif isinstance(message, Warned):
             warnings.warn(message.text, LengthwiseWarning, stacklevel=2)
-        elif child in self._workers:
+        elif child in self._targets:
             self._hear_worker(child, message)
         else:
             self._hear_rank(child, message)
 
+    def _ready(self, child: Child, message: Ready) -> None:
+        child.ready, child.timings = True, message.timings
+        self._debts.answered(child)
+        accounts = self.flow.workers if child in self._targets else self.flow.ranks
+        accounts.setdefault(child.name, Account()).host = child.host
+        self._targets.join(self._dispatcher)
+
     def _hear_worker(self, child: Child, message: Arrived | Evaluated) -> None:
         self._debts.answered(child)
         if isinstance(message, Evaluated):
-            self._evaluations.done(message.request)
+            self._targets.evaluated(message)
             position = message.request.position
             self._observer.evaluated(position, message.evaluation, message.sums)
             return
@@ -195,9 +204,11 @@ class Coordinator:
         elif isinstance(message, Told):
             getattr(self._observer, message.method)(*message.arguments)
         elif isinstance(message, Asked):
-            child.line.send(Noted())
+            child.send(Noted())
         elif isinstance(message, Evaluate):
-            self._ask_evaluation(message)
+            self._targets.evaluate(message)
+        elif isinstance(message, Missing):
+            self._meter.num_lost_batches += self._dispatcher.missing(child.number, message.part)
         else:
             assert isinstance(message, Finished)
             self._outcomes[child.number] = message.outcome
@@ -207,16 +218,6 @@ class Coordinator:
         """What a rank says while another is lost: its records are still taken down."""
         if isinstance(message, (Told, Asked)):
             self._hear_rank(rank, message)
-
-    def _ask_evaluation(self, request: Evaluate) -> None:
-        alive = [worker for worker in self._workers if not worker.gone]
-        if not alive:
-            step = request.position.num_steps
-            text = f"the evaluation after step {step:,} is left out: no target worker is left"
-            warnings.warn(text, LengthwiseWarning, stacklevel=2)
-            return
-        self._evaluations.begin(alive[0], request)
-        self._send(alive[0], request)
 
     def _bad_sample(self, why: str) -> None:
         self.flow.num_bad += 1
@@ -228,45 +229,57 @@ class Coordinator:
             )
 
     def _lost(self, child: Child) -> None:
-        """A process has ended without being asked to."""
-        if child in self._workers:
+        """A child has ended without being asked to."""
+        if child in self._targets:
             self._lost_worker(child)
         elif child.number not in self._outcomes:
             self._give_up(child, None)
 
     def _lost_worker(self, child: Child) -> None:
-        count = self._dispatcher.lost(child.number)
-        evaluations = self._evaluations.lost(child)
         if self._failure is not None:
+            self._dispatcher.lost(child.number)
             return
-        ending = f"{child.name} {child.ending()}"
         # Where nothing is left to run, or the run stops, all that ranks still need is there.
         needed = self._dispatcher.batches_left and not self._stopping
-        if needed and not self._dispatcher.num_workers:
-            self._fail(f"{ending}, and no other target worker is left")
-            return
-        self._num_lost_batches += count
-        rest = f"; its {count} batches are run by the others" if count else ""
-        warnings.warn(ending + rest, LengthwiseWarning, stacklevel=2)
-        for request in evaluations:
-            self._ask_evaluation(request)
+        count, failure = self._targets.lost(child, self._dispatcher, needed=needed)
+        if failure:
+            self._fail(failure)
+        else:
+            self._meter.num_lost_batches += count
 
     def _failed(self, child: Child, message: Failed) -> None:
-        """A process has raised: what it met, others would meet too."""
+        """A child has raised: what it met, others would meet too."""
         if child in self._ranks:
             self._give_up(child, message)
-        self._fail(cause_of(child, message).text)
+        else:
+            self._fail(cause_of(child, message).text)
 
-    def _give_up(self, rank: Child, message: Failed | None) -> NoReturn:
+    def _give_up(self, rank: Child, message: Failed | None) -> None:
         """A rank is lost, and with it the step that all ranks were at."""
         others = [one for one in self._ranks if one is not rank]
-        cause = find_cause(cause_of(rank, message), others, self._hear_last)
-        raise TrainingError(self._failure or f"{cause}\nthe last checkpoint stands as it was")
+        cause = find_cause(cause_of(rank, message), others, self._crew, self._hear_last)
+        if cause.raised or self._failure or self._stopping or not self._restart(cause.text):
+            text = f"{cause.text}\nthe last checkpoint stands as it was"
+            raise TrainingError(self._failure or text)
+
+    def _restart(self, why: str) -> bool:
+        """All ranks go on from the newest checkpoint; False where that cannot be done."""
+        fresh = self._reserve.restart() if self._reserve and self._meter.began else None
+        if fresh is None:
+            return False
+        warnings.warn(f"{why}; {fresh.words}", LengthwiseWarning, stacklevel=2)
+        self._meter.num_lost_batches += self._dispatcher.num_rerun
+        self._dispatcher, self._ranks, self._outcomes = fresh.dispatcher, list(fresh.ranks), {}
+        self._targets.forget_batches()
+        self._targets.join(self._dispatcher)
+        for child in self._ranks:
+            self._debts.owe(child)
+        return True
 
     def _fail(self, text: str) -> None:
         """Let the ranks end in good order, with a checkpoint; then the run fails."""
         self._failure = self._failure or text
-        if self._began is None:
+        if not self._meter.began:
             raise TrainingError(self._failure)
         self._stop()
 
@@ -280,19 +293,5 @@ class Coordinator:
     def _kill_the_hung(self) -> None:
         for child, seconds in self._debts.overdue(self._children):
             child.silent_seconds = seconds
-            child.process.kill()
+            child.kill()
             self._debts.forgive(child)
-
-    def _report(self) -> None:
-        now = time.monotonic()
-        if self._began is None or now < self._flow_due:
-            return
-        self._flow_due = now + FLOW_SECONDS
-        flow = self.flow
-        flow.seconds = now - self._began
-        flow.prefetch = self._dispatcher.num_prefetched
-        flow.prefetch_room = self._dispatcher.num_workers * 2
-        flow.hidden_states = self._dispatcher.num_ready_steps
-        flow.pages_used = self._pages.num_used
-        flow.num_reruns = self._num_lost_batches + self._dispatcher.num_rerun
-        self._observer.flowed(flow)

@@ -1,4 +1,4 @@
-"""Copies between devices and the arena. On CUDA they run beside the work, on streams of their own.
+"""Copies between devices and the channel. On CUDA they run beside the work, on own streams.
 
 On the CPU a copy is made where it is asked for. The CUDA side follows the rules of streams, and of
 memory that more than one stream uses; no test here has a GPU to run it on.
@@ -18,13 +18,13 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lengthwise.pipeline.arena import Arena
+    from lengthwise.pipeline.arena import Channel
     from lengthwise.pipeline.messages import Arrived, Part
     from lengthwise.pipeline.wire import Wire
 
 
 class Outbox:
-    """Takes features to the arena, and says that a batch has arrived when all of them are there.
+    """Takes features to the channel, and says that a batch has arrived when all of them are there.
 
     Args:
         wire: to the coordinator.
@@ -92,16 +92,16 @@ def _event() -> torch.cuda.Event:
 
 
 class Inbox:
-    """Fetches features out of the arena.
+    """Fetches features out of the channel.
 
     Args:
-        arena: where they are.
+        channel: where they are.
         device: where they are wanted.
     """
 
-    def __init__(self, arena: Arena, device: torch.device) -> None:
+    def __init__(self, channel: Channel, device: torch.device) -> None:
         """Make the stream, where the device is CUDA."""
-        self._arena = arena
+        self._channel = channel
         self._device = device
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
@@ -110,9 +110,9 @@ class Inbox:
     def fetch(self, parts: Sequence[Part]) -> list[torch.Tensor]:
         """Copies of all samples' features, made when this returns; waits for no other work."""
         if self._stream is None:
-            return [self._arena.read(part) for part in parts]
+            return [self._channel.read(part) for part in parts]
         with torch.cuda.stream(self._stream):
-            copies = [self._arena.read(part, self._device) for part in parts]
+            copies = [self._channel.read(part, self._device) for part in parts]
         self._stream.synchronize()
         for copy in copies:
             # They are freed by the training's stream, which may still be reading them then.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lengthwise.pipeline.children import Child
+    from lengthwise.pipeline.crew import Child
 
 
 class Debts:
@@ -43,6 +43,10 @@ class Debts:
     def forgive(self, child: Child) -> None:
         """It owes nothing any more."""
         self._owed[child] = 0
+
+    def owes(self, child: Child) -> bool:
+        """Whether an answer is due."""
+        return bool(self._owed.get(child))
 
     def overdue(self, children: Iterable[Child]) -> list[tuple[Child, float]]:
         """Those that have been silent too long, each with the seconds."""

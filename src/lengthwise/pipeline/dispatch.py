@@ -9,18 +9,18 @@ the plan's alone, however many workers there are and however they are delayed.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lengthwise.pipeline.messages import Deliver, Part, RunBatch, Stop
+from lengthwise.errors import TrainingError
+from lengthwise.pipeline.course import EpochState
+from lengthwise.pipeline.messages import Again, Deliver, Part, RunBatch, Stop
+from lengthwise.pipeline.repairs import Repairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lengthwise.core.limits import Int64Array
-    from lengthwise.dflash.training.plan import Epoch, TrainingPlan
+    from lengthwise.dflash.training.plan import TrainingPlan
     from lengthwise.pipeline.messages import Arrived
     from lengthwise.pipeline.pages import PageAllocator
 
@@ -30,42 +30,7 @@ RANK_DEPTH = 2
 """Steps that a rank has at once: one is learnt from, the next is there already."""
 
 ToWorker = tuple[int, RunBatch]
-ToRank = tuple[int, Deliver | Stop]
-
-
-@dataclass
-class _Step:
-    """A step whose samples are on their way.
-
-    Attributes:
-        missing: samples that have not arrived.
-        parts: those that have, by sample id.
-        bad: samples that never will.
-    """
-
-    missing: int
-    parts: dict[int, Part] = field(default_factory=dict)
-    bad: set[int] = field(default_factory=set)
-
-
-class _EpochState:
-    """An epoch in progress: which step each sample belongs to, and what each step waits for."""
-
-    def __init__(self, epoch: Epoch, num_steps: int) -> None:
-        self.epoch = epoch
-        self.num_steps = num_steps
-        samples = [epoch.step(step) for step in range(num_steps)]
-        sizes = [one.size for one in samples]
-        flat = np.concatenate(samples)
-        # By sample id; -1 for samples of steps that the run does not come to.
-        self.step_of = np.full(int(flat.max()) + 1, -1, np.int64)
-        self.step_of[flat] = np.repeat(np.arange(num_steps), sizes)
-        self.steps = [_Step(size) for size in sizes]
-        self.num_arrivals = epoch.arrivals_by(num_steps - 1)
-
-    def step(self, sample_id: int) -> int:
-        """The step that takes a sample; -1 for none."""
-        return int(self.step_of[sample_id]) if sample_id < self.step_of.size else -1
+ToRank = tuple[int, Deliver | Again | Stop]
 
 
 class Dispatcher:
@@ -78,6 +43,10 @@ class Dispatcher:
         num_workers: target workers.
         num_ranks: drafter ranks.
         num_done: optimiser steps done before.
+
+    Attributes:
+        pages: the allocator.
+        num_rerun: batches run again because their samples had waited when the run was resumed.
     """
 
     def __init__(
@@ -93,12 +62,13 @@ class Dispatcher:
         """Stand where ``num_done`` steps are done; nobody has work yet."""
         self._plan = plan
         self._lengths = lengths
-        self._pages = allocator
+        self.pages = allocator
         self._num_ranks = num_ranks
         self._rooms = dict.fromkeys(range(num_workers), WORKER_DEPTH)
         self._running: dict[tuple[int, int], tuple[int, RunBatch]] = {}
         self._again: deque[RunBatch] = deque()
-        self._epochs: dict[int, _EpochState] = {}
+        self._repairs = Repairs()
+        self._epochs: dict[int, EpochState] = {}
         self._holding: dict[tuple[int, int], dict[int, tuple[Part, ...]]] = {}
         self._learnt = dict.fromkeys(range(num_ranks), num_done)
         self._next_step = num_done
@@ -132,7 +102,8 @@ class Dispatcher:
     @property
     def batches_left(self) -> bool:
         """Whether any batch is still to be run, or to be finished."""
-        return self._upcoming is not None or bool(self._again or self._running)
+        upcoming = self._upcoming is not None
+        return upcoming or bool(self._again or self._running or self._repairs)
 
     @property
     def stands_still(self) -> bool:
@@ -142,20 +113,31 @@ class Dispatcher:
 
     def work(self) -> Iterator[ToWorker | ToRank]:
         """All messages that can be sent now; call it after every event."""
+        yield from self._repairs.done()
         yield from self._batches_to_run()
         yield from self._steps_to_learn()
 
     def arrived(self, message: Arrived) -> None:
-        """A worker has finished a batch."""
-        worker, batch = self._running.pop((message.epoch, message.arrival))
-        self._rooms[worker] += 1
+        """A worker has finished a batch.
+
+        Raises:
+            TrainingError: a batch that was run again has a bad sample now that was good before.
+        """
+        key = message.epoch, message.arrival
+        worker, batch = self._running.pop(key)
+        if worker in self._rooms:
+            self._rooms[worker] += 1
+        if self._repairs.arrived(key):
+            for why in message.bad.values():
+                raise TrainingError(f"run again, and bad now, though it was not before: {why}")
+            return
         state = self._epochs[message.epoch]
         for part in batch.parts:
             step = state.steps[state.step(part.sample_id)]
             step.missing -= 1
             if part.sample_id in message.bad:
                 step.bad.add(part.sample_id)
-                self._pages.give_back(part.pages)
+                self.pages.give_back(part.pages)
             else:
                 step.parts[part.sample_id] = part
 
@@ -163,7 +145,7 @@ class Dispatcher:
         """A rank has copied its part of a step."""
         held = self._holding[epoch, step]
         for part in held.pop(rank):
-            self._pages.give_back(part.pages)
+            self.pages.give_back(part.pages)
         if not held:
             del self._holding[epoch, step]
 
@@ -171,16 +153,49 @@ class Dispatcher:
         """A rank has finished its oldest step."""
         self._learnt[rank] += 1
 
+    def missing(self, rank: int, part: Part) -> bool:
+        """A rank cannot get features it was told of: their whole batch runs again.
+
+        Returns:
+            Whether that is one batch more to run again.
+        """
+        number, step = next(
+            place for place, held in self._holding.items() if part in held.get(rank, ())
+        )
+        state = self._epochs.get(number)
+        epoch = self._plan.epoch(number) if state is None else state.epoch
+        arrival = next(
+            arrival
+            for arrival in range(epoch.arrivals_by(step))
+            if part.sample_id in epoch.arrival(arrival)
+        )
+        sample_ids = tuple(epoch.arrival(arrival).tolist())
+        return self._repairs.add(RunBatch(number, arrival, sample_ids, (part,)), rank)
+
+    def joined(self, worker: int) -> None:
+        """A worker is there; it may be one that took another's place, or be known already."""
+        self._rooms.setdefault(worker, WORKER_DEPTH)
+
+    def retire(self, worker: int) -> None:
+        """A worker gets no more batches; what it has it may finish."""
+        self._rooms.pop(worker, None)
+
+    def num_batches_of(self, worker: int) -> int:
+        """Batches that a worker has and has not finished."""
+        return sum(owner == worker for owner, _ in self._running.values())
+
     def lost(self, worker: int) -> int:
         """A worker is gone; its batches will be run by others.
 
         Returns:
             How many batches that are.
         """
-        del self._rooms[worker]
+        self._rooms.pop(worker, None)
         mine = [key for key, (owner, _) in self._running.items() if owner == worker]
         for key in sorted(mine, reverse=True):
-            self._again.appendleft(self._running.pop(key)[1])
+            _, batch = self._running.pop(key)
+            if not self._repairs.lost(key):
+                self._again.appendleft(batch)
         return len(mine)
 
     @property
@@ -196,8 +211,8 @@ class Dispatcher:
             yield rank, Stop(*place)
 
     def _batches_to_run(self) -> Iterator[ToWorker]:
-        while not self._stopped and self._rooms and max(self._rooms.values()) > 0:
-            batch = self._again.popleft() if self._again else self._next_batch()
+        while self._rooms and max(self._rooms.values()) > 0:
+            batch = self._batch_to_run()
             if batch is None:
                 return
             # The one with most room: with two a worker, idle ones come first.
@@ -205,6 +220,13 @@ class Dispatcher:
             self._rooms[worker] -= 1
             self._running[batch.epoch, batch.arrival] = (worker, batch)
             yield worker, batch
+
+    def _batch_to_run(self) -> RunBatch | None:
+        """Batches that ranks wait for at this moment come first, even after a stop."""
+        repair = self._repairs.next(self._running)
+        if repair is not None or self._stopped:
+            return repair
+        return self._again.popleft() if self._again else self._next_batch()
 
     def _next_batch(self) -> RunBatch | None:
         """The next batch of the plan, if its samples find room in the arena."""
@@ -219,11 +241,11 @@ class Dispatcher:
             if state.step(sample) >= 0 and (wanted is None or sample in wanted)
         ]
         lengths = self._lengths[chosen].tolist()
-        if sum(map(self._pages.needed, lengths)) > self._pages.num_free:
+        if sum(map(self.pages.needed, lengths)) > self.pages.num_free:
             return None
         parts = []
         for sample, length in zip(chosen, lengths, strict=True):
-            pages = self._pages.take(length)
+            pages = self.pages.take(length)
             assert pages is not None, "it was counted"
             parts.append(Part(sample, length, pages))
         self._upcoming = next(self._batches, None)
@@ -259,7 +281,7 @@ class Dispatcher:
             if step == state.num_steps - 1:
                 del self._epochs[state.epoch.number]
 
-    def _deliver(self, state: _EpochState, step: int) -> Iterator[ToRank]:
+    def _deliver(self, state: EpochState, step: int) -> Iterator[ToRank]:
         ready = state.steps[step]
         number = state.epoch.number
         dealt = state.epoch.for_ranks(step, self._num_ranks)
@@ -271,13 +293,13 @@ class Dispatcher:
             yield rank, Deliver(number, step, held[rank])
         ready.parts.clear()  # an epoch may have millions
 
-    def _step_state(self, num_done: int) -> tuple[_EpochState | None, int]:
+    def _step_state(self, num_done: int) -> tuple[EpochState | None, int]:
         number, step = divmod(num_done, self._plan.steps_per_epoch)
         return self._epochs.get(number), step
 
-    def _state(self, number: int) -> _EpochState:
+    def _state(self, number: int) -> EpochState:
         if number not in self._epochs:
             epoch = self._plan.epoch(number)
             left = self._plan.num_steps - number * epoch.num_steps
-            self._epochs[number] = _EpochState(epoch, min(epoch.num_steps, left))
+            self._epochs[number] = EpochState(epoch, min(epoch.num_steps, left))
         return self._epochs[number]

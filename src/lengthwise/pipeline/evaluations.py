@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lengthwise.pipeline.children import Child
+    from lengthwise.pipeline.crew import Child
     from lengthwise.pipeline.messages import Evaluate
 
 
@@ -29,6 +29,10 @@ class Evaluations:
         """One has been answered: its snapshot of the drafter is not needed any more."""
         self._of = [one for one in self._of if one[1] != request]
         shutil.rmtree(request.folder, ignore_errors=True)
+
+    def num_of(self, child: Child) -> int:
+        """How many a worker has been asked for."""
+        return sum(worker is child for worker, _ in self._of)
 
     def lost(self, child: Child) -> list[Evaluate]:
         """A worker is gone; what it was asked is to be asked again."""

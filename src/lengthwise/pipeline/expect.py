@@ -72,8 +72,8 @@ def machines_of(setup: PipelineSetup) -> Machines:
     """The pipeline's devices and its arena."""
     section = setup.config.pipeline
     return Machines(
-        num_targets=len(section.target_devices),
-        num_drafters=len(section.drafter_devices),
+        num_targets=len(section.targets),
+        num_drafters=len(section.drafters),
         channel_bytes=setup.arena.num_bytes,
         prefetch_batches=WORKER_DEPTH,
         step_depth=RANK_DEPTH,

@@ -24,6 +24,7 @@ class Account:
         meeting_seconds: of those at work, in which a rank waited for the others and gradients were
             summed.
         padded_tokens: that a target worker has run.
+        host: the machine that the process runs on, where there may be several.
     """
 
     busy_seconds: float = 0.0
@@ -31,6 +32,7 @@ class Account:
     input_seconds: float = 0.0
     meeting_seconds: float = 0.0
     padded_tokens: int = 0
+    host: str | None = None
 
     def add(self, busy: float, wait: float, input_seconds: float = 0.0) -> None:
         """Another piece of work, and the time before it."""

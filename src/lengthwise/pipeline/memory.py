@@ -47,11 +47,11 @@ def plan_memory(setup: PipelineSetup) -> list[PlannedMemory]:
                 f"target worker {number} ({device})",
                 {"weights": target.weights if target else None, "features of a batch": features},
             )
-            for number, device in enumerate(config.pipeline.target_devices)
+            for number, device in enumerate(config.pipeline.targets)
         ),
         *(
             PlannedMemory(f"drafter rank {rank} ({device})", _rank_parts(setup, target, token))
-            for rank, device in enumerate(config.pipeline.drafter_devices)
+            for rank, device in enumerate(config.pipeline.drafters)
         ),
     ]
 
@@ -59,7 +59,7 @@ def plan_memory(setup: PipelineSetup) -> list[PlannedMemory]:
 def _rank_parts(
     setup: PipelineSetup, target: TargetBytes | None, token_bytes: int
 ) -> dict[str, int | None]:
-    ranks = len(setup.config.pipeline.drafter_devices)
+    ranks = len(setup.config.pipeline.drafters)
     largest = int(setup.plan.epoch(0).mix.steps.tokens.max())
     return {
         "weights and optimiser": count_weights(setup.drafter) * UPDATE_BYTES,

@@ -1,4 +1,4 @@
-"""Everything that processes of a pipeline say to each other, over one pipe a child."""
+"""Everything that coordinator and children of a pipeline say to each other."""
 
 from __future__ import annotations
 
@@ -92,6 +92,28 @@ class Copied:
 
     epoch: int
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """From a drafter rank: features it was told of are lost, with the machine they waited on.
+
+    Attributes:
+        part: whose.
+    """
+
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """To a drafter rank: features that were missing are there.
+
+    Attributes:
+        parts: as they were delivered.
+    """
+
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)

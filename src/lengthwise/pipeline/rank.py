@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,10 +18,10 @@ from lengthwise.dflash.training.loop import TrainingLoop
 from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.probe import probe_drafter
 from lengthwise.dflash.training.setup import load_ends_of, make_drafter, store_of, target_facts
-from lengthwise.pipeline.arena import Arena
 from lengthwise.pipeline.copies import Inbox
 from lengthwise.pipeline.devices import use_device
 from lengthwise.pipeline.messages import Evaluate, Finished, Ready, Told
+from lengthwise.pipeline.network import interface_towards
 from lengthwise.pipeline.source import PipelineSource
 
 if TYPE_CHECKING:
@@ -36,11 +35,10 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.dflash.training.progress import Observer, Position, StepFacts
     from lengthwise.dflash.update import StepResult
-    from lengthwise.pipeline.arena import ArenaShape
+    from lengthwise.pipeline.arena import Channel, Place
     from lengthwise.pipeline.wire import Wire
 
 SNAPSHOTS = "snapshots"
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,11 @@ class RankTask:
         device: its own.
         rank: which it is.
         num_ranks: how many there are.
-        port: on this machine, where ranks meet.
+        meeting: host and port of the store by which ranks find each other.
         num_processes: that share the CPU.
-        arena: the shape of the arena.
-        arena_name: to attach to it.
+        place: where its features come from.
         checkpoint: to go on from, or None.
+        attempt: how often all ranks were started again before.
     """
 
     config: TrainConfig
@@ -65,11 +63,11 @@ class RankTask:
     device: str
     rank: int
     num_ranks: int
-    port: int
+    meeting: tuple[str, int]
     num_processes: int
-    arena: ArenaShape
-    arena_name: str
+    place: Place
     checkpoint: str | None
+    attempt: int = 0
 
 
 def train(wire: Wire, task: RankTask) -> None:
@@ -77,15 +75,15 @@ def train(wire: Wire, task: RankTask) -> None:
     device = torch.device(task.device)
     use_device(device, task.num_processes)
     _meet(task, device)
-    arena = Arena(task.arena, task.arena_name)
+    channel = task.place.open(wire)
     if device.type == "cuda":
-        arena.pin()
+        channel.pin()
     task.data.dataset.warm_up()
     plan = TrainingPlan(task.data, task.config)
     models = _load(task.config, device)
     place = (task.rank, task.num_ranks)
-    timings = probe_drafter(plan, task.config, *models, task.arena.dtype, place)
-    loop, source = _loop(wire, task, plan, *models, arena)
+    timings = probe_drafter(plan, task.config, *models, task.place.shape.dtype, place)
+    loop, source = _loop(wire, task, plan, *models, channel)
     if task.checkpoint is not None:
         loop.resume(read_checkpoint(task.checkpoint))
     plan.epoch(loop.position.epoch)  # made now, not while the first step's samples wait
@@ -94,21 +92,24 @@ def train(wire: Wire, task: RankTask) -> None:
     source.finish()
     wire.send(Finished(outcome))
     source.wait_to_leave()
-    arena.close()
+    channel.close()
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def _meet(task: RankTask, device: torch.device) -> None:
-    """Join the other ranks, all of this machine, at the coordinator's store."""
+    """Join the other ranks at the store."""
     if task.num_ranks == 1:
         return
-    if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    host, port = task.meeting
+    interface = interface_towards(host)
+    if interface is not None:
+        # By the machine's name alone, gloo may take an address that others cannot reach.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     # Longer than the coordinator's, which then finds the one that hangs, not those who wait for it.
     patience = timedelta(seconds=2 * task.config.pipeline.timeout_seconds)
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        LOOPBACK, task.port, is_master=False, timeout=patience
+        host, port, is_master=False, timeout=patience
     )
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
@@ -131,7 +132,7 @@ def _loop(
     plan: TrainingPlan,
     drafter: Drafter,
     ends: FrozenEnds,
-    arena: Arena,
+    channel: Channel,
 ) -> tuple[TrainingLoop, PipelineSource]:
     config, first = task.config, task.rank == 0
     learner = Learner(
@@ -143,7 +144,7 @@ def _loop(
         boundaries=task.data.length_boundaries(),
     )
     meetings = learner.update.meetings
-    inbox = Inbox(arena, drafter.device)
+    inbox = Inbox(channel, drafter.device)
     source = PipelineSource(wire, task.data.dataset, inbox, lambda: meetings.seconds)
     evaluates = config.evaluation.num_prompts > 0 and len(task.data.held_out.sample_ids) > 0
     loop = TrainingLoop(
@@ -152,12 +153,18 @@ def _loop(
         learner,
         source,
         store=NotingStore(store_of(config), source) if first else None,
-        evaluator=RemoteEvaluator(wire, learner, config) if first and evaluates else None,
+        evaluator=RemoteEvaluator(wire, learner, _snapshots(task)) if first and evaluates else None,
         observer=Reporter(wire, first=first),
         drafter_dir=Path(config.output_dir) / "drafter" if first else None,
         catch_signals=False,
     )
     return loop, source
+
+
+def _snapshots(task: RankTask) -> Path:
+    """Where drafters to evaluate go; a target may still read what ranks before these wrote."""
+    folder = Path(task.config.output_dir) / SNAPSHOTS
+    return folder / f"attempt-{task.attempt}" if task.attempt else folder
 
 
 class NotingStore(CheckpointStore):
@@ -190,11 +197,11 @@ class NotingStore(CheckpointStore):
 class RemoteEvaluator:
     """Has a target worker evaluate the drafter as it is now, while training goes on."""
 
-    def __init__(self, wire: Wire, learner: Learner, config: TrainConfig) -> None:
-        """Nothing is asked for yet."""
+    def __init__(self, wire: Wire, learner: Learner, folder: Path) -> None:
+        """Nothing is asked for yet; snapshots go into ``folder``."""
         self._wire = wire
         self._learner = learner
-        self._folder = Path(config.output_dir) / SNAPSHOTS
+        self._folder = folder
 
     def evaluate(
         self,

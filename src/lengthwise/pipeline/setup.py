@@ -60,7 +60,7 @@ def set_up_pipeline(config: TrainConfig) -> PipelineSetup:
 def _check_devices(config: TrainConfig) -> None:
     """Whether all devices are there, without touching one: the coordinator needs none itself."""
     section = config.pipeline
-    for name in (*section.target_devices, *section.drafter_devices):
+    for name in (*section.targets, *section.drafters):
         try:
             device = torch.device(name)
         except RuntimeError as error:
@@ -73,7 +73,7 @@ def _check_devices(config: TrainConfig) -> None:
                 f"pipeline: {name!r} cannot be used here: this machine has its CPU and {there} "
                 f"CUDA devices"
             )
-    ranks = [torch.device(name) for name in section.drafter_devices]
+    ranks = [torch.device(name) for name in section.drafters]
     if len({device.type for device in ranks}) > 1:
         raise ConfigError(
             f"pipeline.drafter_devices must be of one kind, got {', '.join(map(str, ranks))}"

@@ -6,16 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.pipeline.children import messages
 from lengthwise.pipeline.messages import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lengthwise.pipeline.children import Child
+    from lengthwise.pipeline.crew import Child, Crew
 
 TRACE_LINES = 12
-LISTEN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -43,22 +41,25 @@ def cause_of(child: Child, message: Failed | None) -> Cause:
     return Cause(True, message.moment, f"{text}\n{trace}" if trace else text)
 
 
-def find_cause(first: Cause, children: Iterable[Child], hear: Callable[[Child, Any], None]) -> str:
+def find_cause(
+    first: Cause, children: Iterable[Child], crew: Crew, hear: Callable[[Child, Any], None]
+) -> Cause:
     """Listen a little to what else happens, then say what was the cause.
 
     Ranks that compute together fail together: the others' errors may be heard before the end of
-    the one that was killed.
+    the one that was killed. Listens until all have spoken, or for the crew's ``listen_seconds``.
 
     Args:
         first: what was heard first.
         children: those that may be the cause.
+        crew: theirs.
         hear: takes what else they say.
     """
     causes, spoken = [first], set()
     left = [child for child in children if not child.gone]
-    until = time.monotonic() + LISTEN_SECONDS
+    until = time.monotonic() + crew.listen_seconds
     while left and (seconds := until - time.monotonic()) > 0:
-        for child, message in messages(left, seconds):
+        for child, message in crew.messages(left, seconds):
             if isinstance(message, Failed):
                 spoken.add(child)
                 causes.append(cause_of(child, message))
@@ -68,4 +69,4 @@ def find_cause(first: Cause, children: Iterable[Child], hear: Callable[[Child, A
                 causes.append(cause_of(child, None))
         left = [child for child in left if not child.gone]
     lost = [cause.text for cause in sorted(causes) if not cause.raised]
-    return "; ".join(lost) if lost else min(causes).text
+    return Cause(False, 0.0, "; ".join(lost)) if lost else min(causes)

@@ -116,13 +116,15 @@ def accounts_of(flow: Flow) -> list[tuple[str, str, Account]]:
     ]
 
 
-def account_figures(key: str, account: Account) -> dict[str, float]:
-    """What a process has done with its time so far, in seconds."""
-    figures: dict[str, float] = {
+def account_figures(key: str, account: Account) -> dict[str, float | str]:
+    """What a process has done with its time so far, in seconds; and where, if that is known."""
+    figures: dict[str, float | str] = {
         f"busy_seconds_{key}": account.busy_seconds,
         f"wait_seconds_{key}": account.wait_seconds,
         f"input_seconds_{key}": account.input_seconds,
     }
+    if account.host is not None:
+        figures[f"host_{key}"] = account.host
     if key.startswith("target_"):
         return figures | {f"padded_tokens_{key}": account.padded_tokens}
     return figures | {f"meeting_seconds_{key}": account.meeting_seconds}

@@ -1,4 +1,4 @@
-"""A target worker: runs the plan's batches and writes features into the arena."""
+"""A target worker: runs the plan's batches and writes features into the channel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from lengthwise.dflash.formats.load import load_native
 from lengthwise.dflash.target.samples import samples_of
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
 from lengthwise.dflash.training.learner import Learner
-from lengthwise.dflash.training.probe import probe_target
+from lengthwise.dflash.training.probe import batch_shapes, probe_target
 from lengthwise.dflash.training.setup import load_target_of
 from lengthwise.errors import DataError
-from lengthwise.pipeline.arena import Arena
 from lengthwise.pipeline.child import leave_orphaned
 from lengthwise.pipeline.copies import Outbox
 from lengthwise.pipeline.devices import use_device
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from lengthwise.dflash.target.model import Target
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
-    from lengthwise.pipeline.arena import ArenaShape
+    from lengthwise.pipeline.arena import Channel, Place
+    from lengthwise.pipeline.setup import PipelineSetup
     from lengthwise.pipeline.wire import Wire
 
 
@@ -45,8 +45,7 @@ class WorkerTask:
         device: its own.
         num_processes: that share the CPU.
         layer_ids: the taps.
-        arena: the shape of the arena.
-        arena_name: to attach to it.
+        place: where its features go.
         shapes: of the plan's batches, to time before the run; empty for none.
     """
 
@@ -55,8 +54,7 @@ class WorkerTask:
     device: str
     num_processes: int
     layer_ids: tuple[int, ...]
-    arena: ArenaShape
-    arena_name: str
+    place: Place
     shapes: tuple[Shape, ...] = ()
 
 
@@ -70,17 +68,24 @@ def work(wire: Wire, task: WorkerTask) -> None:
     use_device(device, task.num_processes)
     task.data.dataset.warm_up()
     target = load_target_of(task.config, device)
-    arena = Arena(task.arena, task.arena_name)
+    channel = task.place.open(wire)
     if device.type == "cuda":
-        arena.pin()
-    worker = _Worker(wire, task, target, arena)
+        channel.pin()
+    worker = _Worker(wire, task, target, channel)
     rounds = task.config.pipeline.probe_rounds
     wire.send(Ready(probe_target(task.shapes, worker.rehearse, device, rounds)))
     jobs: queue.Queue[Any] = queue.Queue()
     reading = (wire, task.data.dataset, jobs)
     threading.Thread(target=_receive, args=reading, name="receive", daemon=True).start()
     worker.serve(jobs)
-    arena.close()
+    channel.close()
+
+
+def shapes_to_time(setup: PipelineSetup) -> tuple[Shape, ...]:
+    """Shapes of the plan's batches that a worker runs before the run; none where not wanted."""
+    if not setup.config.pipeline.probe_rounds:
+        return ()
+    return tuple(batch_shapes(setup.plan.epoch(0).mix.arrivals))
 
 
 def _receive(wire: Wire, dataset: PreparedDataset, jobs: queue.Queue[Any]) -> None:
@@ -110,11 +115,11 @@ def _read(dataset: PreparedDataset, sample: int) -> PreparedSample | DataError:
 
 
 class _Worker:
-    def __init__(self, wire: Wire, task: WorkerTask, target: Target, arena: Arena) -> None:
+    def __init__(self, wire: Wire, task: WorkerTask, target: Target, channel: Channel) -> None:
         self._wire = wire
         self._task = task
         self._target = target
-        self._arena = arena
+        self._channel = channel
         self._outbox = Outbox(wire, target.device)
 
     def serve(self, jobs: queue.Queue[Any]) -> None:
@@ -137,8 +142,8 @@ class _Worker:
         masks = [[True] * len(row) for row in rows]
         layers = self._task.layer_ids
         for one in samples_of(self._target, rows, masks, range(len(rows)), layers):
-            pages = tuple(range(-(-len(one) // self._task.arena.page_tokens)))
-            self._arena.write(Part(one.sample_id, len(one), pages), one.features)
+            pages = tuple(range(-(-len(one) // self._task.place.shape.page_tokens)))
+            self._channel.write(Part(one.sample_id, len(one), pages), one.features)
 
     def _run(
         self,
@@ -168,7 +173,7 @@ class _Worker:
         with self._outbox.copying():
             for one in samples:
                 try:
-                    self._arena.write(wanted[one.sample_id], one.features)
+                    self._channel.write(wanted[one.sample_id], one.features)
                 except DataError as error:
                     bad[one.sample_id] = str(error)
         lengths = [len(row["input_ids"]) for row in good.values()]

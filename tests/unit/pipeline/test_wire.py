@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from lengthwise.pipeline import children, verdict
+from lengthwise.pipeline import children
 from lengthwise.pipeline.children import end_all, messages, start
 from lengthwise.pipeline.debts import Debts
+from lengthwise.pipeline.local import LocalCrew
 from lengthwise.pipeline.messages import Failed, Leave, Ready, Warned
 from lengthwise.pipeline.verdict import Cause, cause_of, find_cause
 from lengthwise.pipeline.wire import HangUpError, Line, Wire
@@ -193,16 +194,17 @@ def test_only_silence_that_owes_an_answer_is_overdue():
     assert debts.overdue([one, other]) == []
 
 
-def test_who_was_killed_is_to_blame_and_not_who_lost_it(monkeypatch):
+def test_who_was_killed_is_to_blame_and_not_who_lost_it():
     """A rank's error is heard first; then it turns out that another rank was killed."""
     raised = Cause(True, 5.0, "rank 0 failed: connection closed by peer")
     killed, heard = start(behave, "half", "rank 1", 1), []
-    monkeypatch.setattr(verdict, "LISTEN_SECONDS", SECONDS)
+    crew = LocalCrew()
+    crew.listen_seconds = SECONDS
     try:
-        cause = find_cause(raised, [killed], lambda child, message: heard.append(message))
+        cause = find_cause(raised, [killed], crew, lambda child, message: heard.append(message))
     finally:
         end_all([killed], at_once=True)
-    assert cause == "rank 1 was killed by SIGKILL"
+    assert cause == Cause(False, 0.0, "rank 1 was killed by SIGKILL")
     assert heard == [Ready()]  # what it had said before is not lost
 
 

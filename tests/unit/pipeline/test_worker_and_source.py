@@ -87,7 +87,7 @@ def run_batch(parts, arena, ends, batch, rows=None):
     """What a worker answers, and what lies in the arena then, by sample."""
     config, data, target = parts
     line, wire = ends
-    task = WorkerTask(config, data, "cpu", 1, TAPS, arena.shape, arena.name)
+    task = WorkerTask(config, data, "cpu", 1, TAPS, arena.place)
     if rows is None:
         rows = [_read(data.dataset, sample) for sample in batch.sample_ids]
     _Worker(wire, task, target, arena)._run(batch, rows, 0.25)
@@ -243,7 +243,7 @@ def test_a_worker_tells_how_much_of_its_wait_was_reading(parts, arena, ends):
     """Six tenths of a second, in whose last two the batch was known and its rows being read."""
     config, data, target = parts
     _, wire = ends
-    task = WorkerTask(config, data, "cpu", 1, TAPS, arena.shape, arena.name)
+    task = WorkerTask(config, data, "cpu", 1, TAPS, arena.place)
     worker, heard = _Worker(wire, task, target, arena), []
     worker._run = lambda batch, rows, waited, reading: heard.append((waited, reading))
     jobs = queue.Queue()

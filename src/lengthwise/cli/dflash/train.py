@@ -125,7 +125,7 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
             f"go on from them, or choose another output_dir"
         )
     checkpoint = store.latest() if resume else None
-    if config.pipeline.target_devices:
+    if config.pipeline.targets:
         from lengthwise.cli.dflash.train_pipeline import train_pipeline
 
         return train_pipeline(config, checkpoint, quiet=quiet)

@@ -60,7 +60,7 @@ def _facts(setup: PipelineSetup, num_weights: int) -> list[tuple[str, str]]:
     config, data, plan, sizes = setup.config, setup.data, setup.plan, setup.drafter
     section, num_arrivals = config.pipeline, plan.epoch(0).num_arrivals
     taps = ", ".join(map(str, sizes.target_layer_ids))
-    targets, drafters = ", ".join(section.target_devices), ", ".join(section.drafter_devices)
+    targets, drafters = ", ".join(section.targets), ", ".join(section.drafters)
     drafter = f"{sizes.num_hidden_layers} layers, {num_weights:,} weights"
     samples = f"{data.sample_ids.size:,} samples, {data.num_tokens:,} tokens"
     real = f"{percent(efficiency_of(plan))} of their tokens are real"

@@ -255,6 +255,16 @@ class PipelineSection(Section):
     )
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """The device of every target worker."""
+        return self.target_devices
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The device of every drafter rank."""
+        return self.drafter_devices
+
+    @property
     def num_ahead(self) -> int:
         """``prefetch_batches``, or its default."""
-        return self.prefetch_batches or 2 * len(self.target_devices)
+        return self.prefetch_batches or 2 * len(self.targets)
