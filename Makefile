@@ -17,7 +17,7 @@ export OMP_NUM_THREADS = 1
 PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install run prove test test-slow test-all lint format bench build constraints tree clean
+.PHONY: help install run prove test test-slow test-all lint format bench build docs constraints tree clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -75,6 +75,11 @@ bench: $(DEV)  ## the benchmarks; prints machine, versions and ratios
 build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build --no-isolation
 
+# The site loads nothing from elsewhere. mkdocs 2 is another program; the notice about it is for
+# those who have a choice to make.
+docs: $(DEV) tree  ## the documentation as a site in out/site; open out/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Resolves the newest versions afresh in a throwaway environment and writes them down.
 constraints:  ## write constraints.txt anew from the newest versions that fit pyproject.toml
 	rm -rf $(OUT)/constraints-venv
@@ -86,8 +91,9 @@ constraints:  ## write constraints.txt anew from the newest versions that fit py
 	mv $(OUT)/constraints.txt constraints.txt
 	rm -rf $(OUT)/constraints-venv
 
-tree: $(STAMP)  ## write the README's file tree anew from the docstrings
+tree: $(DEV)  ## write the file trees and the page of commands anew from the sources
 	$(BIN)/python docs/file_tree.py
+	$(BIN)/python docs/cli_page.py
 
 clean:  ## remove .venv/, out/, dist/ and the tools' caches
 	rm -rf $(VENV) $(OUT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
