@@ -12,13 +12,13 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 GUIDES = {
-    "ddp.md": "train_ddp.py",
-    "torchdata.md": "train_torchdata.py",
-    "accelerate.md": "train_accelerate.py",
-    "lightning.md": "train_lightning.py",
-    "transformers.md": "train_trainer.py",
+    "ddp.md": "06_train_ddp.py",
+    "torchdata.md": "10_train_torchdata.py",
+    "accelerate.md": "08_train_accelerate.py",
+    "lightning.md": "09_train_lightning.py",
+    "transformers.md": "07_train_trainer.py",
 }
-PROCESSES = {"train_ddp.py": 2, "train_accelerate.py": 1, "train_trainer.py": 1}
+PROCESSES = {"06_train_ddp.py": 2, "08_train_accelerate.py": 1, "07_train_trainer.py": 1}
 """Of torchrun; the conformance test runs all of them on two."""
 
 
@@ -48,7 +48,7 @@ def test_an_example_resumes_to_the_same_loss(name, tmp_path):
     # would give other weights. A model that knows nothing has a loss of log 257, about 5.5.
     (whole,) = run_example(name, tmp_path)
     assert float(whole) < 5
-    if name == "train_trainer.py":
+    if name == "07_train_trainer.py":
         last = max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         shutil.rmtree(last)  # made at the very end
     assert run_example(name, tmp_path, "--resume") == [whole]

@@ -1,7 +1,7 @@
 """Train on two processes with DistributedDataParallel, and resume with the very next batch.
 
-torchrun --nproc-per-node 2 examples/train_ddp.py --output-dir out/ddp
-torchrun --nproc-per-node 2 examples/train_ddp.py --output-dir out/ddp --resume
+torchrun --nproc-per-node 2 examples/06_train_ddp.py --output-dir out/ddp
+torchrun --nproc-per-node 2 examples/06_train_ddp.py --output-dir out/ddp --resume
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train with Lightning on two processes, and resume with the very next batch.
 
-python examples/train_lightning.py --output-dir out/lightning
-python examples/train_lightning.py --output-dir out/lightning --resume
+python examples/09_train_lightning.py --output-dir out/lightning
+python examples/09_train_lightning.py --output-dir out/lightning --resume
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train with torchdata's StatefulDataLoader, and resume with the very next batch.
 
-python examples/train_torchdata.py --output-dir out/torchdata
-python examples/train_torchdata.py --output-dir out/torchdata --resume
+python examples/10_train_torchdata.py --output-dir out/torchdata
+python examples/10_train_torchdata.py --output-dir out/torchdata --resume
 """
 
 from __future__ import annotations

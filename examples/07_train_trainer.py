@@ -1,7 +1,7 @@
 """Train with Hugging Face Trainer on two processes, and resume with the very next batch.
 
-torchrun --nproc-per-node 2 examples/train_trainer.py --output-dir out/trainer
-torchrun --nproc-per-node 2 examples/train_trainer.py --output-dir out/trainer --resume
+torchrun --nproc-per-node 2 examples/07_train_trainer.py --output-dir out/trainer
+torchrun --nproc-per-node 2 examples/07_train_trainer.py --output-dir out/trainer --resume
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train with Accelerate on two processes, and resume with the very next batch.
 
-torchrun --nproc-per-node 2 examples/train_accelerate.py --output-dir out/accelerate
-torchrun --nproc-per-node 2 examples/train_accelerate.py --output-dir out/accelerate --resume
+torchrun --nproc-per-node 2 examples/08_train_accelerate.py --output-dir out/accelerate
+torchrun --nproc-per-node 2 examples/08_train_accelerate.py --output-dir out/accelerate --resume
 """
 
 from __future__ import annotations
