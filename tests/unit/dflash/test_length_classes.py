@@ -202,8 +202,35 @@ def test_words_go_to_the_json_lines_alone(tmp_path):
     assert json.loads(lines[0])["flow_bottleneck"] == "targets"
     events = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
     events.Reload()
-    (value,) = events.Scalars("lengthwise/flow_prefetch")
+    (value,) = events.Scalars("pipeline/prefetch")
     assert (value.step, value.value) == (3, 2.0)
-    assert "lengthwise/flow_bottleneck" not in events.Tags()["scalars"]
-    (norm,) = events.Scalars("lengthwise/grad_norm")
+    assert "pipeline/bottleneck" not in events.Tags()["scalars"]
+    (norm,) = events.Scalars("train/grad_norm")
     assert (norm.step, norm.value) == (4, 1.5)
+
+
+def test_charts_stand_in_sections(tmp_path):
+    """Over a hundred charts of a run in one section would bury the loss; the longest beginning of a
+    name decides, so an accuracy at one position is not among the evaluation's few figures.
+    """
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = small_run_folder(tmp_path)
+    log = RunLog(small_config(folder, tmp_path / "out", logging={"writers": ["tensorboard"]}))
+    names = {
+        "loss": "train/loss",
+        "accuracy": "train/accuracy",
+        "accuracy_2": "by_position/accuracy_2",
+        "eval_accuracy": "eval/accuracy",
+        "eval_accuracy_2": "by_position/eval_accuracy_2",
+        "loss_length_0_769": "by_length/loss_0_769",
+        "flow_eta_seconds": "pipeline/eta_seconds",
+        "flow_padded_tokens": "pipeline/padded_tokens",
+        "flow_padded_tokens_target_0": "devices/padded_tokens_target_0",
+    }
+    log.write({"step": 1, **dict.fromkeys(names, 0.5)})
+    log.close()
+    events = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == set(names.values())

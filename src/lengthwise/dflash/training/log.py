@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from lengthwise.dflash.update import StepResult
     from lengthwise.loader.monitor import Writer
 
+SECTIONS = {
+    "": "train/",
+    "accuracy_": "by_position/accuracy_",
+    "eval_": "eval/",
+    "eval_accuracy_": "by_position/eval_accuracy_",
+    "loss_length_": "by_length/loss_",
+    "share_length_": "by_length/share_",
+    "total_": "totals/",
+    "flow_": "pipeline/",
+    "flow_busy_": "devices/busy_",
+    "flow_input_seconds_": "devices/input_seconds_",
+    "flow_meeting_seconds_": "devices/meeting_seconds_",
+    "flow_overall_busy_": "devices/overall_busy_",
+    "flow_padded_tokens_target_": "devices/padded_tokens_target_",
+    "flow_wait_seconds_": "devices/wait_seconds_",
+}
+"""Sections of charts in tracking services: a hundred charts in one would bury the loss."""
 HALF_LIFE = 100.0
 """Steps after which a loss counts half in the usual loss of its length class."""
 
@@ -183,10 +200,9 @@ def _by_position(sums: DraftSums, prefix: str) -> dict[str, float]:
 
 def _writer(name: str, config: TrainConfig) -> Writer:
     if name == "tensorboard":
-        return TensorBoardWriter(Path(config.output_dir) / "tensorboard")
-    settings = config.model_dump(mode="json")
-    run_name = Path(config.output_dir).name
+        return TensorBoardWriter(Path(config.output_dir) / "tensorboard", sections=SECTIONS)
+    project = config.logging.project
+    about = {"name": Path(config.output_dir).name, "config": config.model_dump(mode="json")}
     if name == "wandb":
-        project = config.logging.project
-        return WandbWriter(project=project, name=run_name, dir=config.output_dir, config=settings)
-    return TrackioWriter(config.logging.project, name=run_name, config=settings)
+        return WandbWriter(sections=SECTIONS, project=project, dir=config.output_dir, **about)
+    return TrackioWriter(project, sections=SECTIONS, **about)

@@ -124,8 +124,8 @@ class Schedule:
         begin = iteration.begin
         earlier, step = begin.split(self.replica.num_replicas)
         if earlier:
-            rest = deal_rest(sampler.planner, begin.epoch, earlier).batches
-            self._set(begin.epoch, rest, step)
+            rest = deal_rest(sampler.planner, begin.epoch, earlier)
+            self._set(begin.epoch, rest.batches(sampler.planner.num_threads), step)
         else:
             self._begin(begin.epoch, self._batches(begin.epoch), step)
 

@@ -8,6 +8,7 @@ import sys
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lengthwise.errors import MissingDependencyError
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-PREFIX = "lengthwise/"
+SECTIONS: Mapping[str, str] = MappingProxyType({"": "lengthwise/"})
+"""Beginnings of names, and what stands instead of them on a chart: a section ends with a slash, and
+tracking services show its charts together."""
 
 
 class Writer(Protocol):
@@ -65,10 +68,18 @@ class TensorBoardWriter:
     Args:
         log_dir: folder of the event files.
         writer: or a ``SummaryWriter`` that the run has already; it stays open.
+        sections: of the charts, by the beginnings of their names; the longest counts.
     """
 
-    def __init__(self, log_dir: str | PathLike[str] | None = None, *, writer: Any = None) -> None:
+    def __init__(
+        self,
+        log_dir: str | PathLike[str] | None = None,
+        *,
+        writer: Any = None,
+        sections: Mapping[str, str] = SECTIONS,
+    ) -> None:
         """Open event files, unless a writer is given."""
+        self._sections = sections
         self._own = writer is None
         if writer is None:
             module = _optional("torch.utils.tensorboard", "tensorboard")
@@ -77,8 +88,8 @@ class TensorBoardWriter:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Add each number as a scalar."""
-        for name, value in _numbers(record).items():
-            self._writer.add_scalar(PREFIX + name, value, record["step"])
+        for name, value in _charted(record, self._sections).items():
+            self._writer.add_scalar(name, value, record["step"])
 
     def close(self) -> None:
         """Flush; close the event files if they are ours."""
@@ -94,20 +105,25 @@ class WandbWriter:
 
     Args:
         run: a run that is open already; it stays open. Default: begin one.
+        sections: of the charts, by the beginnings of their names; the longest counts.
         **options: for ``wandb.init``.
     """
 
-    def __init__(self, run: Any = None, **options: Any) -> None:
+    def __init__(
+        self, run: Any = None, *, sections: Mapping[str, str] = SECTIONS, **options: Any
+    ) -> None:
         """Begin a run, unless one is given."""
+        self._sections = sections
+        self._step = sections[""] + "step"
         self._own = run is None
         self._run = _optional("wandb", "wandb").init(**options) if run is None else run
-        self._run.define_metric(PREFIX + "step")
-        self._run.define_metric(PREFIX + "*", step_metric=PREFIX + "step")
+        self._run.define_metric(self._step)
+        for section in sorted({chart.partition("/")[0] for chart in sections.values()}):
+            self._run.define_metric(f"{section}/*", step_metric=self._step)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Log each number."""
-        numbers = {**_numbers(record), "step": record["step"]}
-        self._run.log({PREFIX + name: value for name, value in numbers.items()})
+        self._run.log({**_charted(record, self._sections), self._step: record["step"]})
 
     def close(self) -> None:
         """Finish the run if it is ours."""
@@ -121,11 +137,19 @@ class TrackioWriter:
     Args:
         project: the project's name; None where the run called ``trackio.init`` already, and will
             call ``trackio.finish``.
+        sections: of the charts, by the beginnings of their names; the longest counts.
         **options: for ``trackio.init``.
     """
 
-    def __init__(self, project: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        project: str | None = None,
+        *,
+        sections: Mapping[str, str] = SECTIONS,
+        **options: Any,
+    ) -> None:
         """Begin a run, if a project is named."""
+        self._sections = sections
         self._trackio = _optional("trackio", "trackio")
         self._own = project is not None
         if project is not None:
@@ -134,8 +158,7 @@ class TrackioWriter:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Log each number."""
-        numbers = {PREFIX + name: value for name, value in _numbers(record).items()}
-        self._trackio.log(numbers, step=record["step"])
+        self._trackio.log(_charted(record, self._sections), step=record["step"])
 
     def close(self) -> None:
         """Finish the run if it is ours."""
@@ -144,13 +167,14 @@ class TrackioWriter:
                 self._trackio.finish()
 
 
-def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    """The known numbers apart from the step; words are for the JSON lines alone."""
-    return {
-        name: value
-        for name, value in record.items()
-        if name != "step" and isinstance(value, (int, float))
-    }
+def _charted(record: Mapping[str, Any], sections: Mapping[str, str]) -> dict[str, float]:
+    """The known numbers apart from the step, by chart; words are for the JSON lines alone."""
+    found = {}
+    for name, value in record.items():
+        if name != "step" and isinstance(value, (int, float)):
+            begin = max((one for one in sections if name.startswith(one)), key=len)
+            found[sections[begin] + name[len(begin) :]] = value
+    return found
 
 
 def _optional(module: str, package: str) -> Any:
