@@ -17,7 +17,8 @@ export OMP_NUM_THREADS = 1
 PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install run prove test test-slow test-all lint format bench build docs constraints tree clean
+.PHONY: help install run prove test test-slow test-all lint format bench bench-quick \
+  peers build docs constraints tree clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -71,6 +72,13 @@ format: $(DEV) tree  ## let ruff format and fix what it can, and write the READM
 
 bench: $(DEV)  ## the benchmarks; prints machine, versions and ratios
 	$(BIN)/python benchmarks/run.py
+
+# Only the parts that have a small form; nothing is written.
+bench-quick: $(DEV)  ## small forms of the cheap benchmarks, to see that they run
+	$(BIN)/python benchmarks/run.py --quick optimiser planning ordering collating peers training training_peers
+
+peers: $(DEV)  ## an environment with other libraries' batching in out/peers, for `make bench`
+	bash benchmarks/peers/install.sh
 
 build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build --no-isolation

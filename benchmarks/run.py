@@ -19,6 +19,7 @@ import import_time
 import optimiser
 import ordering
 import pages
+import peers_page
 import performance_page
 import pipeline_page
 import pipeline_soak
@@ -33,6 +34,7 @@ import simulation
 import streaming
 import training
 import training_page
+from peers import compare
 from workloads import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -46,6 +48,7 @@ PARTS = {
     "collating": collating.measure,
     "sampling": sampling.measure,
     "streaming": streaming.measure,
+    "peers": compare.measure,
     "training": training.measure,
     "remix": remix.measure,
     "prediction": prediction.measure,
@@ -57,6 +60,7 @@ PARTS = {
 }
 PAGES = {
     "frontier": lambda found: pages.fill(README, {"table:run": frontier.table(found)}),
+    "peers": peers_page.fill_page,
     "remix": remix.fill_page,
     "simulation": simulation.fill_page,
     "prediction": prediction_page.fill_page,

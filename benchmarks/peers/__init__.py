@@ -1,0 +1,1 @@
+"""lengthwise beside other libraries' batching: same lengths, same limits, a process each."""

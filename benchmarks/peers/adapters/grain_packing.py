@@ -1,0 +1,76 @@
+"""Grain's first-fit packing of a shuffled data set."""
+
+from __future__ import annotations
+
+import grain
+import numpy as np
+from grain.experimental import FirstFitPackIterDataset
+
+from peers.case import About
+
+BINS = 64
+
+
+class Resumable:
+    """An epoch of its iterator with the state that it offers."""
+
+    def __init__(self, dataset_of):
+        """Begin at epoch 0."""
+        self.dataset_of, self.state = dataset_of, None
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch):
+        """Choose the epoch."""
+        self.epoch = epoch
+
+    def __iter__(self):
+        """Rows as the samples' numbers."""
+        self.iterator = iter(self.dataset_of(self.epoch))
+        if self.state is not None:
+            self.iterator.set_state(self.state)
+        for row in self.iterator:
+            first = (row["tokens_positions"] == 0) & (row["tokens_segment_ids"] > 0)
+            yield row["tokens"][first].tolist()
+
+    def state_dict(self):
+        """The iterator's own state; the epoch is ours to keep."""
+        return {"epoch": self.epoch, "iterator": self.iterator.get_state()}
+
+    def load_state_dict(self, state):
+        """Go to where it stands."""
+        self.epoch, self.state = state["epoch"], state["iterator"]
+
+
+def about():
+    """What it promises."""
+    return About(
+        package="grain",
+        settings=f"FirstFitPackIterDataset over {BINS} open rows, shuffle_bins=True",
+        source="Grain's documentation on packing; no number of rows is recommended there",
+        resume="state",
+        packed=True,
+        most_samples=10_000,
+    )
+
+
+def prepare(lengths):
+    """Lengths; an element is made when it is read, of its sample's number a token."""
+    return lengths
+
+
+def make(lengths, case, replica):
+    """One replica's rows: every W-th sample of the shuffled order is its own."""
+    rows = {"tokens": case.max_tokens}
+
+    def dataset_of(epoch):
+        samples = grain.MapDataset.source(range(len(lengths))).shuffle(seed=case.seed + epoch)
+        samples = samples[replica.rank :: replica.num_replicas]
+        elements = samples.map(lambda i: {"tokens": np.full(lengths[i], i, np.int32)})
+        return FirstFitPackIterDataset(
+            elements.to_iter_dataset(),
+            length_struct=rows,
+            num_packing_bins=BINS,
+            max_sequences_per_bin=case.max_batch_size,
+        )
+
+    return Resumable(dataset_of)

@@ -1,0 +1,76 @@
+"""Lhotse's DynamicBucketingSampler, as icefall's recipes set it."""
+
+from __future__ import annotations
+
+from lhotse import CutSet, MonoCut
+from lhotse.dataset import DynamicBucketingSampler
+
+from peers.case import About
+
+BUCKETS = 30
+
+
+def about():
+    """What it promises."""
+    return About(
+        package="lhotse",
+        settings="num_buckets=30, buffer_size=60,000, shuffle_buffer_size=150,000 (added to the "
+        "buffer since 1.20), shuffle=True, drop_last=True; a token is a second",
+        source="icefall, egs/librispeech/ASR/tdnn_lstm_ctc/asr_datamodule.py",
+        dealing="drop_last=True drops the last step that is not complete",
+        resume="state",
+        leaves_out="what is left in buckets at the end (drop_last=True)",
+    )
+
+
+def prepare(lengths):
+    """A cut a sample, its duration the number of tokens."""
+    return CutSet.from_cuts(
+        MonoCut(id=str(index), start=0, duration=float(length), channel=0)
+        for index, length in enumerate(lengths.tolist())
+    ).to_eager()
+
+
+class Noting(DynamicBucketingSampler):
+    """Notes every batch that it forms: each rank forms those of all ranks and keeps its own."""
+
+    def _next_batch(self):
+        batch = super()._next_batch()
+        self.formed.append([int(cut.id) for cut in batch])
+        return batch
+
+
+class Numbers:
+    """Its batches as sample numbers, of all ranks."""
+
+    def __init__(self, sampler):
+        """Pass on what trainers call."""
+        self.sampler = sampler
+        self.set_epoch, self.state_dict = sampler.set_epoch, sampler.state_dict
+        self.load_state_dict = sampler.load_state_dict
+
+    def __iter__(self):
+        """Batches of whole steps."""
+        self.sampler.formed = []
+        for _ in self.sampler:
+            yield from self.sampler.formed
+            self.sampler.formed.clear()
+
+
+def make(cuts, case, replica):
+    """The sampler of rank 0."""
+    sampler = Noting(
+        cuts,
+        max_duration=case.max_tokens,
+        max_cuts=case.max_batch_size,
+        num_buckets=BUCKETS,
+        buffer_size=BUCKETS * 2000,
+        shuffle_buffer_size=BUCKETS * 5000,
+        shuffle=True,
+        drop_last=not case.keep_all,
+        seed=case.seed,
+        world_size=replica.num_replicas,
+        rank=0,
+    )
+    sampler.formed = []
+    return Numbers(sampler)

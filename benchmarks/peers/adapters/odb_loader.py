@@ -1,0 +1,65 @@
+"""ODB: the samples that DataLoader workers have prefetched, grouped by length as they come."""
+
+from __future__ import annotations
+
+import odb
+import torch
+
+from peers.case import About, Epochs
+
+
+class Samples(torch.utils.data.Dataset):
+    """Each sample's tokens; all of them are its number, so that batches can be read."""
+
+    def __init__(self, lengths):
+        """Keep the lengths."""
+        self.lengths = lengths
+
+    def __len__(self):
+        """How many samples."""
+        return len(self.lengths)
+
+    def __getitem__(self, index):
+        """Tokens of one sample."""
+        return {"input_ids": torch.full((int(self.lengths[index]),), index)}
+
+
+def numbers(samples):
+    """Collate to the samples' numbers."""
+    return {"input_ids": torch.stack([sample["input_ids"][0] for sample in samples])[:, None]}
+
+
+def about():
+    """What it promises."""
+    return About(
+        package="online-dynamic-batching",
+        settings="num_workers=4, prefetch_factor=64: a window of 256 samples; no limit on samples",
+        source="the package's README",
+        dealing="one process here; its own protocol aligns replicas, which was not run",
+        most_samples=10_000,
+    )
+
+
+def prepare(lengths):
+    """Lengths as an array."""
+    return lengths
+
+
+def make(lengths, case, _replica):
+    """A loader whose epoch's order is seeded."""
+
+    def batches(epoch):
+        loader = odb.ODBDataLoader(
+            Samples(lengths),
+            token_budget=case.max_tokens,
+            batch_size=1,
+            shuffle=True,
+            num_workers=4,
+            prefetch_factor=64,
+            collate_fn=numbers,
+            generator=torch.Generator().manual_seed(case.seed + epoch),
+        )
+        for batch in loader:
+            yield batch["input_ids"].flatten().tolist()
+
+    return Epochs(batches)
