@@ -62,6 +62,7 @@ def test_every_field_of_a_config_is_part_of_the_fingerprint():
         "oversize": "drop",
         "drop_last": True,
         "num_batches": 150,
+        "shards_per_group": 2,
         "seed": 1,
     }
     configs = [base, *(replace(base, **{name: value}) for name, value in changes.items())]
@@ -85,7 +86,8 @@ def test_every_field_of_a_config_is_part_of_the_fingerprint():
     ]
     touched = {name for config in configs for name in _different(base, config)}
     assert touched == {field.name for field in fields(BatchingConfig)}
-    names = {build_plan(lengths, config).fingerprint for config in configs}
+    shards = [80, 70, 50]
+    names = {build_plan(lengths, config, shard_sizes=shards).fingerprint for config in configs}
     assert len(names) == len(configs)
 
 

@@ -82,7 +82,7 @@ class Case:
             )
         return workload_of_remix(
             self._mix,
-            self._planner.lengths,
+            np.asarray(self._planner.lengths),
             target,
             drafter,
             bytes_per_token=self.bytes_per_token,
@@ -111,7 +111,7 @@ class Case:
         parts = batches.sizes, batches.padded
         if self._mix is not None:
             together = 1 if self.independent else num_drafters
-            tokens = largest_parts(self._mix, self._planner.lengths, together)
+            tokens = largest_parts(self._mix, np.asarray(self._planner.lengths), together)
             parts = np.ones_like(tokens), tokens
         return simulate_band(
             work,

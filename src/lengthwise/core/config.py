@@ -70,6 +70,11 @@ class BatchingConfig:
             dropped. For trainers that take one epoch's length for every epoch's;
             :meth:`~lengthwise.Planner.evened` finds the number. Default: as many as packing gives,
             which varies a little from epoch to epoch.
+        shards_per_group: for data in shards that are fetched from afar: every epoch shuffles the
+            shards, and plans so many at a time as if they were all there is, so that only they
+            need be at hand. Needs to know the shards; see :class:`~lengthwise.Planner`. Default:
+            all samples are mixed with all, since shards are often sorted by source, and a group
+            of few is then lopsided (``docs/concepts/large-data.md`` has what it costs).
         seed: any integer; with the epoch it decides everything random.
 
     Raises:
@@ -90,6 +95,7 @@ class BatchingConfig:
     oversize: Oversize = "error"
     drop_last: bool = False
     num_batches: int | None = None
+    shards_per_group: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -169,6 +175,13 @@ class BatchingConfig:
             raise ConfigError("balance='bucket' needs boundaries or num_buckets; or use 'cost'")
         if self.num_batches is not None:
             self._put("num_batches", require_int("num_batches", self.num_batches, least=1))
+        if self.shards_per_group is not None:
+            number = require_int("shards_per_group", self.shards_per_group, least=1)
+            self._put("shards_per_group", number)
+            if self.strategy == "sorted":
+                raise ConfigError(
+                    "shards_per_group plans groups of shards apart, which strategy='sorted' cannot"
+                )
         if self.batch_sizing == "fixed":
             self._check_fixed()
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lengthwise.core.limits import Int64Array
+    from lengthwise.core.stored import StoredLengths
 
 PLAN_VERSION = 1
 """Version of the planning rules. It grows whenever equal inputs would give another plan."""
@@ -21,11 +22,11 @@ PLAN_VERSION = 1
 _CHUNK = 1 << 20
 
 
-def lengths_fingerprint(lengths: Int64Array) -> str:
+def lengths_fingerprint(lengths: npt.NDArray[np.integer[Any]]) -> str:
     """A hash of the lengths in their order, the same on every platform; 32 hex digits.
 
     Args:
-        lengths: each from 0 to 2**32 - 1, shape (N,).
+        lengths: each from 0 to 2**32 - 1, shape (N,), of any integer dtype.
     """
     return parts_fingerprint([lengths], lengths.size)
 
@@ -43,6 +44,20 @@ def parts_fingerprint(parts: Iterable[npt.NDArray[np.integer[Any]]], num_lengths
             part = np.ascontiguousarray(whole[start : start + _CHUNK], dtype="<u4")
             digest.update(part.data)
     return digest.hexdigest()[:32]
+
+
+def data_fingerprint(lengths: StoredLengths, shard_edges: Int64Array) -> str:
+    """A hash of the lengths, and of the shards where there are several; 32 hex digits.
+
+    Args:
+        lengths: in their order.
+        shard_edges: samples before each shard, and all of them; shape (K + 1,).
+    """
+    found = parts_fingerprint((part for _, part in lengths.parts()), lengths.size)
+    if shard_edges.size == 2:
+        return found
+    shards = np.ascontiguousarray(shard_edges, dtype="<i8")
+    return hashlib.sha256(found.encode() + shards.tobytes()).hexdigest()[:32]
 
 
 def plan_fingerprint(lengths_hash: str, config: dict[str, Any], num_replicas: int) -> str:

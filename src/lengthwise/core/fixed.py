@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.core.random import Purpose, stream_key
+from lengthwise.core.course import NO_REST, Course, course_of
 from lengthwise.core.replicas import measure_batches, second_half
 from lengthwise.core.threads import run_all
 from lengthwise.errors import PlanError
@@ -113,8 +114,13 @@ def _tail_table(tails: list[list[int]], begins: Int64Array) -> Int64Array:
 
 def _drop_full(num_full: Int64Array, surplus: int) -> None:
     """Take the surplus from the groups that have most batches."""
+    most = [(-int(number), group) for group, number in enumerate(num_full)]
+    heapify(most)
     for _ in range(surplus):
-        num_full[int(np.argmax(num_full))] -= 1
+        number, group = most[0]
+        heapreplace(most, (number + 1, group))
+    for number, group in most:
+        num_full[group] = -number
 
 
 def _split_full(
@@ -125,114 +131,156 @@ def _split_full(
     limits: BatchLimits,
 ) -> None:
     """Cut full batches in two, from the group with most; then tail batches, the largest first."""
+    most = [(-int(n), group) for group, n in enumerate(num_full) if sizes[group] >= 2]
+    heapify(most)
+    given = np.zeros(num_full.size, np.int64)
+    while missing and most and most[0][0] < 0:
+        number, group = most[0]
+        heapreplace(most, (number + 1, group))
+        given[group] += 1
+        missing -= 1
+    for group in np.flatnonzero(given).tolist():
+        num_full[group] -= given[group]
+        tails[group][:0] = _halves(int(sizes[group]), limits) * int(given[group])
     for _ in range(missing):
-        can_give = np.where(sizes >= 2, num_full, 0)
-        group = int(np.argmax(can_give))
-        if can_give[group]:
-            num_full[group] -= 1
-            whole = int(sizes[group])
-        else:
-            group = max(range(len(tails)), key=lambda g: max(tails[g], default=0))
-            whole = max(tails[group])
-            tails[group].remove(whole)
-        second = int(second_half(np.int64(whole), limits.batch_size_multiple_of))
-        tails[group][:0] = [whole - second, second]
+        group = max(range(len(tails)), key=lambda g: max(tails[g], default=0))
+        whole = max(tails[group])
+        tails[group].remove(whole)
+        tails[group][:0] = _halves(whole, limits)
+
+
+def _halves(whole: int, limits: BatchLimits) -> list[int]:
+    second = int(second_half(np.int64(whole), limits.batch_size_multiple_of))
+    return [whole - second, second]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedBatches:
-    """The batches of one epoch, computed when asked for.
+    """The batches of one epoch, or of what is left of it, computed when asked for.
 
     Attributes:
         prepared: the grouped samples.
-        layout: sizes and counts, the same in every epoch.
-        keys: the key of each group's permutation; uint64, shape (G,).
-        order_key: the key of the order of batches.
-        per_unit: neighbours by length that run at the same time.
-        per_step: units of an optimiser step if stratified, else 1.
+        course: everything that a batch is computed from.
     """
 
     prepared: Prepared
-    layout: FixedLayout
-    keys: npt.NDArray[np.uint64]
-    order_key: np.uint64
-    per_unit: int
-    per_step: int
+    course: Course
 
     @classmethod
     def of_epoch(
         cls, prepared: Prepared, layout: FixedLayout, epoch: int, num_replicas: int
     ) -> FixedBatches:
-        """The batches of this epoch; costs one key per group."""
-        config = prepared.config
-        keys = [
-            stream_key(config.seed, epoch, Purpose.FIXED, group)
-            for group in range(prepared.tops.size)
-        ]
-        lockstep = config.balance != "none"
-        units = config.accumulation_steps * (1 if lockstep else num_replicas)
-        return cls(
-            prepared,
-            layout,
-            np.array(keys, np.uint64),
-            np.uint64(stream_key(config.seed, epoch, Purpose.BATCHES)),
-            num_replicas if lockstep else 1,
-            units if config.order == "stratified" else 1,
-        )
+        """The batches of this epoch; costs one key per group, and a row per shard."""
+        return cls(prepared, course_of(prepared, layout, epoch, num_replicas))
 
     def __len__(self) -> int:
         """Number of batches."""
-        return self.layout.num_batches
+        return self.course.num_computed + len(self.course.rest)
 
     def batch(self, index: int) -> Int64Array:
         """Sample indices of batch ``index``; int64."""
-        from lengthwise.core.kernels.fixed import fill_batch, place_of_batch, rank_of_batch
+        from lengthwise.core.kernels.fixed import batch_at
 
-        rank = rank_of_batch(index, len(self), self.per_unit, self.per_step, self.order_key)
-        group, start, size = place_of_batch(rank, self.layout.groups, self.layout.tails)
-        out = np.empty(size, np.uint32)
-        prepared = self.prepared
-        fill_batch(prepared.words, prepared.offsets, group, start, self.keys[group], out)
-        return out.astype(np.int64)
+        return batch_at(index, self.course)
 
     def gather(self, indices: Int64Array) -> tuple[npt.NDArray[Any], Int64Array]:
         """Samples of the batches at ``indices``, as :meth:`Batches.gather`."""
         from lengthwise.core.kernels.fixed import fill_all
-        from lengthwise.core.kernels.gather import place_some
 
-        prepared, layout = self.prepared, self.layout
-        places = np.empty((indices.size, 3), np.int64)
-        places[:, 0] = indices
-        place_some(
-            len(self),
-            self.per_unit,
-            self.per_step,
-            self.order_key,
-            layout.groups,
-            layout.tails,
-            places,
-        )
+        places = self.places(indices)
         edges = np.zeros(indices.size + 1, np.int64)
         np.cumsum(places[:, 2], out=edges[1:])
         samples = np.empty(int(edges[-1]), np.uint32)
-        fill_all(prepared.words, prepared.offsets, places, edges[:-1], self.keys, samples)
+        fill_all(self.course, places, edges[:-1], samples)
         return samples, edges
 
-    def table(self, num_threads: int) -> Batches:
-        """All batches of the epoch, as stored plans have them."""
-        from lengthwise.core.kernels.fixed import fill_all, place_all
+    def places(self, indices: Int64Array) -> Int64Array:
+        """Group, first place inside it, and size of the batches at ``indices``; shape (n, 3)."""
+        from lengthwise.core.kernels.fixed import place_some
 
-        prepared, layout, count = self.prepared, self.layout, len(self)
-        places = np.empty((count, 3), np.int64)
-        place_all(self.per_unit, self.per_step, self.order_key, layout.groups, layout.tails, places)
+        places = np.empty((indices.size, 3), np.int64)
+        places[:, 0] = indices
+        place_some(self.course, places)
+        return places
+
+    def table(self, num_threads: int, indices: Int64Array | None = None) -> Batches:
+        """All batches of the epoch (or those at ``indices``), as stored plans have them."""
+        from lengthwise.core.kernels.fixed import fill_all
+
+        places = self.places(np.arange(len(self)) if indices is None else indices)
         sizes = np.ascontiguousarray(places[:, 2])
         starts = np.cumsum(sizes) - sizes
         order = np.empty(int(sizes.sum()), np.uint32)
 
         def fill(first: int) -> None:
             part = slice(first, first + _TASK)
-            fill_all(prepared.words, prepared.offsets, places[part], starts[part], self.keys, order)
+            fill_all(self.course, places[part], starts[part], order)
 
-        run_all([partial(fill, first) for first in range(0, count, _TASK)], num_threads)
-        floors = prepared.padding_floors()[places[:, 0]]
-        return measure_batches(order, starts, sizes, floors, prepared)
+        run_all([partial(fill, first) for first in range(0, len(places), _TASK)], num_threads)
+        floors = self.prepared.padding_floors()[places[:, 0]]
+        return measure_batches(order, starts, sizes, floors, self.prepared)
+
+    def after(self, num_done: int, num_replicas: int) -> tuple[FixedBatches, int]:
+        """What is left after so many batches, in a number that the replicas divide.
+
+        The order stays as it was. Where the number does not divide, batches at the end are cut in
+        two, the largest first, or with ``drop_last`` left out. What that takes depends on the
+        number of replicas alone: about four batches for each that is missing are looked at.
+
+        Returns:
+            The rest, and samples that were dropped.
+
+        Raises:
+            PlanError: there are fewer samples than replicas left.
+        """
+        left = len(self) - num_done
+        surplus = left % num_replicas
+        if self.prepared.config.drop_last:
+            lost = self.places(np.arange(len(self) - surplus, len(self)))
+            return self._cut(num_done, left - surplus, NO_REST), int(lost[:, 2].sum())
+        if not surplus:
+            return self._cut(num_done, left, NO_REST), 0
+        missing = num_replicas - surplus
+        room = min(left, 4 * missing)
+        while True:
+            ends = self.places(np.arange(len(self) - room, len(self)))
+            samples = int(ends[:, 2].sum())
+            if samples >= room + missing:
+                break
+            if room == left:
+                raise PlanError(
+                    f"{samples:,} samples cannot give each of {num_replicas:,} replicas as many "
+                    f"batches: {left + missing:,} are needed. Use fewer replicas."
+                )
+            room = min(left, 4 * room)
+        multiple = self.prepared.config.limits.batch_size_multiple_of
+        return self._cut(num_done, left - room, _halved(ends, missing, multiple)), 0
+
+    def _cut(self, num_done: int, number: int, ends: Int64Array) -> FixedBatches:
+        """Batches from ``num_done`` on, so many of them, and then these."""
+        course = self.course
+        computed = min(number, max(0, course.num_computed - num_done))
+        skipped = max(0, num_done - course.num_computed)
+        rows = course.rest[skipped : skipped + number - computed]
+        return replace(
+            self,
+            course=course._replace(
+                first=course.first + num_done,
+                num_computed=computed,
+                rest=np.concatenate((rows, ends)),
+            ),
+        )
+
+
+def _halved(places: Int64Array, missing: int, multiple: int) -> Int64Array:
+    """Cut the batches of most samples in two until there are so many more; halves come last."""
+    while missing:
+        largest = np.argsort(-places[:, 2], kind="stable")
+        largest = largest[: min(missing, int(np.count_nonzero(places[:, 2] >= 2)))]
+        halves = places[largest]
+        halves[:, 2] = second_half(halves[:, 2], multiple)
+        places[largest, 2] -= halves[:, 2]
+        halves[:, 1] += places[largest, 2]
+        places = np.concatenate((places, halves))
+        missing -= largest.size
+    return places

@@ -11,6 +11,7 @@ import numpy as np
 from lengthwise.core.batches import Batches
 from lengthwise.core.pool import limits_array
 from lengthwise.core.random import Purpose, stream_key
+from lengthwise.core.shuffle import shuffle_samples
 from lengthwise.core.threads import run_all
 
 if TYPE_CHECKING:
@@ -30,6 +31,35 @@ _WINDOW_TASK = 1 << 17
 _WINDOWS_IN_GROUP = 4
 _STREAM_SAMPLES = 1 << 17
 _MOST_STREAMS = 64
+
+
+def pack_epoch(
+    prepared: Prepared,
+    pool_slots: Int64Array | None,
+    floors: Int64Array,
+    *,
+    epoch: int,
+    num_threads: int,
+) -> Batches:
+    """Shuffle and pack all samples of a set-up, as its strategy wants.
+
+    Args:
+        prepared: the set-up.
+        pool_slots: free slots of the pool for each group, of ``pooled``; else None.
+        floors: tokens that batches of each group are padded to at least, shape (G,).
+        epoch: the epoch; with the config's seed it decides everything.
+        num_threads: threads to use; the result does not depend on it.
+    """
+    config, words, offsets = prepared.config, prepared.words, prepared.offsets
+    if config.strategy == "sorted":
+        ends = offsets[[0, -1]]
+        return pack_groups(words, ends, np.zeros(1, np.int64), config.limits, num_threads)
+    words = shuffle_samples(words, offsets, config.seed, epoch, num_threads)
+    if pool_slots is not None:
+        return deal(words, prepared, pool_slots, epoch=epoch, num_threads=num_threads)
+    if config.window_size is not None:
+        sort_in_windows(words, offsets, config.window_size, num_threads)
+    return pack_groups(words, offsets, floors, config.limits, num_threads)
 
 
 def pack_groups(

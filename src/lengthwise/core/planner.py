@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.core.fingerprint import lengths_fingerprint, plan_fingerprint
+from lengthwise.core.fingerprint import data_fingerprint, plan_fingerprint
 from lengthwise.core.fixed import FixedBatches, lay_out
-from lengthwise.core.histogram import LengthHistogram, check_lengths
 from lengthwise.core.limits import require_int
+from lengthwise.core.locality import arrange_windows, pack_shard_groups, pool_slots, windows_of
 from lengthwise.core.order import OrderRule, arrange
-from lengthwise.core.packing import deal, pack_groups, sort_in_windows
+from lengthwise.core.packing import pack_epoch
 from lengthwise.core.plan import EpochPlan
-from lengthwise.core.pool import size_pool
-from lengthwise.core.prepare import Prepared, prepare
+from lengthwise.core.prepare import prepare
 from lengthwise.core.random import Purpose, stream_key
 from lengthwise.core.replicas import fit_to_number, fit_to_replicas
-from lengthwise.core.shuffle import shuffle_samples
+from lengthwise.core.stored import StoredLengths
 from lengthwise.core.threads import default_threads
 
 if TYPE_CHECKING:
@@ -38,15 +37,18 @@ class Planner:
     """Keeps the one-off set-up of a data set, so that planning an epoch is fast.
 
     Args:
-        lengths: tokens of each sample, shape (N,), any integer type.
+        lengths: tokens of each sample, shape (N,), any integer type; or a list of such arrays,
+            one a shard. Integers are not copied, and are read a part at a time, so they may be
+            memory-mapped. Plans depend on the values alone, not on how they lie.
         config: every choice.
         num_replicas: replicas that run one batch each in every step.
         num_threads: threads for planning; default: the usable processors, at most 8. Plans do not
             depend on it.
+        shard_sizes: samples of each shard of the data set, in its order, which only
+            ``shards_per_group`` looks at. Default: as the lengths lie.
 
     Attributes:
         config: the config with its boundaries found.
-        lengths: what each sample counts as (cut under ``oversize="truncate"``); int64, shape (N,).
         prepared: the grouped samples.
         num_replicas: as given.
         fingerprint: see :class:`EpochPlan`.
@@ -64,19 +66,30 @@ class Planner:
         *,
         num_replicas: int = 1,
         num_threads: int | None = None,
+        shard_sizes: npt.ArrayLike | None = None,
     ) -> None:
         """Check, group and measure the lengths; see the class."""
         count = require_int("num_replicas", num_replicas, least=1, most=2**31)
         threads = default_threads() if num_threads is None else num_threads
         self.num_threads = require_int("num_threads", threads, least=1, most=4096)
-        values = check_lengths(lengths)
-        self.prepared = prepare(values, config, self.num_threads)
+        values = StoredLengths.of(lengths)
+        self.prepared = prepare(values, config, self.num_threads, shard_sizes)
         self.config = self.prepared.config
-        self.lengths = self.prepared.lengths
-        self.lengths_hash = lengths_fingerprint(values)
+        self.lengths_hash = data_fingerprint(values, self.prepared.shard_edges)
         self._floors = self.prepared.padding_floors()
-        self._pool_slots = _pool_slots(self.prepared)
+        by_shards = config.shards_per_group is not None
+        self._pool_slots = None if by_shards else pool_slots(self.prepared)
         self._deal_to(count)
+
+    @property
+    def lengths(self) -> Int64Array | StoredLengths:
+        """What each sample counts as (cut under ``oversize="truncate"``), shape (N,).
+
+        The int64 array that was given, or :class:`~lengthwise.core.stored.StoredLengths`, which
+        gives int64 wherever it is indexed, and is not held in memory.
+        """
+        array = self.prepared.lengths.array
+        return array if array is not None and array.dtype == np.int64 else self.prepared.lengths
 
     def _deal_to(self, num_replicas: int) -> None:
         self.num_replicas = num_replicas
@@ -125,7 +138,7 @@ class Planner:
         numbers = np.array([len(batches) for batches in packed])
         unseen = self.config.strategy != "sorted" and num_epochs > MOST_PACKED
         margin = max(1, int(np.ceil(5 * numbers.std()))) if unseen else 0
-        most = min(int(numbers.max()) + margin, self.prepared.words.size)
+        most = min(int(numbers.max()) + margin, self.prepared.num_samples)
         other = copy(self)
         other.config = replace(self.config, num_batches=most)
         other.prepared = replace(self.prepared, config=other.config)
@@ -152,16 +165,15 @@ class Planner:
         return self._wrap(epoch, self._arrange(dealt.batches, epoch), counts)
 
     def _pack(self, epoch: int) -> Batches:
-        prepared, config, threads = self.prepared, self.config, self.num_threads
-        words, offsets, limits = prepared.words, prepared.offsets, config.limits
-        if config.strategy == "sorted":
-            return pack_groups(words, offsets[[0, -1]], np.zeros(1, np.int64), limits, threads)
-        words = shuffle_samples(words, offsets, config.seed, epoch, threads)
-        if self._pool_slots is not None:
-            return deal(words, prepared, self._pool_slots, epoch=epoch, num_threads=threads)
-        if config.window_size is not None:
-            sort_in_windows(words, offsets, config.window_size, threads)
-        return pack_groups(words, offsets, self._floors, limits, threads)
+        if self.config.shards_per_group is not None:
+            return pack_shard_groups(self.prepared, self._floors, epoch, self.num_threads)
+        return pack_epoch(
+            self.prepared,
+            self._pool_slots,
+            self._floors,
+            epoch=epoch,
+            num_threads=self.num_threads,
+        )
 
     def _fit(self, packed: Batches, epoch: int) -> Dealt:
         floors = self._floors[self._groups_of(packed)]
@@ -174,18 +186,33 @@ class Planner:
         """The group that each batch was packed from; 0 where batches cross groups."""
         if self.prepared.by_length:
             return np.zeros(len(batches), np.int64)
-        return np.searchsorted(self.prepared.offsets, batches.starts, side="right") - 1
+        if self.config.shards_per_group is None:
+            return np.searchsorted(self.prepared.offsets, batches.starts, side="right") - 1
+        firsts = self.prepared.lengths.take(batches.order[batches.starts])
+        return np.searchsorted(self.prepared.tops, firsts)
 
     def _arrange(self, batches: Batches, epoch: int) -> Batches:
-        places = arrange(
-            batches.tokens,
-            batches.sizes,
-            batches.padded_tokens,
-            self._groups_of(batches),
-            rule=self._rule,
-            key=stream_key(self.config.seed, epoch, Purpose.BATCHES),
-        )
+        key = stream_key(self.config.seed, epoch, Purpose.BATCHES)
+        places = self.arrange(batches, epoch, self._groups_of(batches), self._rule, key)
         return batches.select(places)
+
+    def arrange(
+        self, batches: Batches, epoch: int, bucket_ids: Int64Array, rule: OrderRule, key: int
+    ) -> Int64Array:
+        """The order in which batches of an epoch run: a permutation of their numbers.
+
+        Args:
+            batches: of this planner's; all, or what is left of them.
+            epoch: the epoch.
+            bucket_ids: as for :func:`lengthwise.core.order.arrange`.
+            rule: likewise.
+            key: likewise.
+        """
+        if self.config.shards_per_group is not None:
+            windows = windows_of(batches, self.prepared, epoch)
+            return arrange_windows(batches, windows, bucket_ids, rule=rule, key=key)
+        tokens, sizes, costs = batches.tokens, batches.sizes, batches.padded_tokens
+        return arrange(tokens, sizes, costs, bucket_ids, rule=rule, key=key)
 
     def _wrap(
         self, epoch: int, source: Batches | FixedBatches, counts: dict[str, int]
@@ -209,15 +236,6 @@ class Planner:
         )
 
 
-def _pool_slots(prepared: Prepared) -> Int64Array | None:
-    if prepared.config.strategy != "pooled":
-        return None
-    target = prepared.config.target_efficiency
-    counts = np.diff(prepared.offsets)
-    histogram = LengthHistogram(prepared.tops, counts)
-    return size_pool(histogram, prepared.config.limits, target).slots
-
-
 def build_plan(
     lengths: npt.ArrayLike,
     config: BatchingConfig,
@@ -225,15 +243,17 @@ def build_plan(
     epoch: int = 0,
     num_replicas: int = 1,
     num_threads: int | None = None,
+    shard_sizes: npt.ArrayLike | None = None,
 ) -> EpochPlan:
     """Plan one epoch. For several epochs keep a :class:`Planner`: its set-up is done once.
 
     Args:
-        lengths: tokens of each sample, shape (N,).
+        lengths: tokens of each sample, shape (N,), or a list of arrays.
         config: every choice.
         epoch: which epoch, from 0.
         num_replicas: replicas that run one batch each in every step.
         num_threads: threads for planning; the plan does not depend on it.
+        shard_sizes: samples of each shard; see :class:`Planner`.
 
     Returns:
         The plan: equal on every rank, machine and platform for equal arguments.
@@ -241,5 +261,11 @@ def build_plan(
     Raises:
         BadLengthError, OversizeError, PlanError: as :class:`Planner`.
     """
-    planner = Planner(lengths, config, num_replicas=num_replicas, num_threads=num_threads)
+    planner = Planner(
+        lengths,
+        config,
+        num_replicas=num_replicas,
+        num_threads=num_threads,
+        shard_sizes=shard_sizes,
+    )
     return planner.plan(epoch)

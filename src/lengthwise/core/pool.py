@@ -67,7 +67,12 @@ def limits_array(limits: BatchLimits) -> Int64Array:
     )
 
 
-def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float | None) -> PoolSizes:
+def size_pool(
+    histogram: LengthHistogram,
+    limits: BatchLimits,
+    target: float | None,
+    most_repeats: float = MOST_REPEATS,
+) -> PoolSizes:
     """Find the widest pool that reaches the target efficiency, by trial deals.
 
     Data sets above a million samples are tried on an even thinning of their lengths. The trials
@@ -77,6 +82,8 @@ def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float | N
         histogram: lengths of the samples to plan.
         limits: the batch limits.
         target: wanted real / padded tokens, in (0, 1); None for the default rule.
+        most_repeats: share of pairs that may meet again under the default rule, were the same
+            samples dealt anew.
     """
     from lengthwise.core.kernels.pool import densities, expected_repeats, slots_for
 
@@ -100,7 +107,7 @@ def size_pool(histogram: LengthHistogram, limits: BatchLimits, target: float | N
     if target is None:
         found = scale
         while (
-            expected_repeats(values, counts, slots_at(scale), numbers) > MOST_REPEATS
+            expected_repeats(values, counts, slots_at(scale), numbers) > most_repeats
             and int(slots_at(scale).min()) < histogram.num_samples
         ):
             scale *= _WIDEN

@@ -45,6 +45,8 @@ class Purpose(IntEnum):
     """Which waiting sample a step of a remixed epoch takes next."""
     HELD_OUT = 13
     """Which samples are kept for evaluation."""
+    SHARDS = 14
+    """The order in which shards are read; the plans of their groups, the index being the group."""
 
 
 def mix(key: int, counter: int) -> int:

@@ -123,6 +123,10 @@ def _split(batches: Batches, missing: int, floors: Int64Array, prepared: Prepare
     return whole.joined(parts)
 
 
+_AT_ONCE = 1 << 14
+"""Batches whose lengths are fetched at once where they do not lie in one array."""
+
+
 def second_half(sizes: Int64Array | np.int64, multiple: int) -> Int64Array:
     """Half of each size, rounded down to a multiple where that leaves something.
 
@@ -144,5 +148,16 @@ def measure_batches(
 
     table = np.column_stack((starts, sizes, starts, starts))
     pad_to = prepared.config.limits.pad_to_multiple_of
-    measure_table(order, prepared.lengths, pad_to, floors, table)
+    lengths = prepared.lengths.array
+    if lengths is not None:
+        measure_table(order, lengths, pad_to, floors, table)
+        return Batches.of_table(order, table)
+    for first in range(0, len(table), _AT_ONCE):
+        part = table[first : first + _AT_ONCE].copy()
+        places = np.repeat(part[:, 0] - np.cumsum(part[:, 1]) + part[:, 1], part[:, 1])
+        own = prepared.lengths.take(order[places + np.arange(places.size)])
+        part[:, 0] = np.cumsum(part[:, 1]) - part[:, 1]
+        here = slice(first, first + len(part))
+        measure_table(np.arange(own.size, dtype=np.uint32), own, pad_to, floors[here], part)
+        table[here, 2:] = part[:, 2:]
     return Batches.of_table(order, table)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lengthwise.core.batches import Batches
+from lengthwise.core.fixed import FixedBatches
 from lengthwise.core.limits import require_int
-from lengthwise.core.order import OrderRule, arrange
+from lengthwise.core.order import OrderRule
 from lengthwise.core.random import Purpose, stream_key
 from lengthwise.core.replicas import Dealt, fit_to_replicas
 from lengthwise.errors import PlanMismatchError
@@ -16,7 +18,6 @@ from lengthwise.errors import PlanMismatchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lengthwise.core.batches import Batches
     from lengthwise.core.limits import Int64Array
     from lengthwise.core.planner import Planner
 
@@ -48,7 +49,24 @@ class Segment:
         return self.num_replicas * self.num_steps
 
 
-def deal_rest(planner: Planner, epoch: int, done: Sequence[Segment]) -> Dealt:
+@dataclass(frozen=True, slots=True, eq=False)
+class Rest:
+    """What is left of an epoch.
+
+    Attributes:
+        source: its batches, in a number that the replicas divide.
+        num_dropped: samples that were dropped for that.
+    """
+
+    source: Batches | FixedBatches
+    num_dropped: int
+
+    def batches(self, num_threads: int) -> Batches:
+        """All of them as flat arrays."""
+        return self.source if isinstance(self.source, Batches) else self.source.table(num_threads)
+
+
+def deal_rest(planner: Planner, epoch: int, done: Sequence[Segment]) -> Rest:
     """What is left of an epoch, dealt to the planner's replicas.
 
     The batches stay what they are; they are arranged anew by the config's
@@ -56,6 +74,10 @@ def deal_rest(planner: Planner, epoch: int, done: Sequence[Segment]) -> Dealt:
     decides as for a whole epoch: batches are split, or with ``drop_last`` dropped and counted. So
     every sample is seen once in the epoch, however often the number of replicas changed. With
     ``drop_last`` there may be no batch left.
+
+    Batches of fixed sizes are not arranged anew, which would take laying out the epoch; they keep
+    their order. See :meth:`FixedBatches.after`. So after a change of replicas a step no longer has
+    exactly one batch of each stratum, nor only batches of like cost side by side.
 
     Args:
         planner: of the data and config that ran; its number of replicas is the new one.
@@ -66,21 +88,26 @@ def deal_rest(planner: Planner, epoch: int, done: Sequence[Segment]) -> Dealt:
         PlanMismatchError: a part is longer than what there was to do.
         PlanError: too little is left to give each replica a batch.
     """
-    first, *later = done
-    plan = planner.with_replicas(first.num_replicas).plan(epoch)
-    rest = _after(plan.batches, first)
-    for part, segment in enumerate(later, 1):
-        rest = _after(_deal(rest, planner, epoch, segment.num_replicas, part).batches, segment)
-    return _deal(rest, planner, epoch, planner.num_replicas, len(done))
+    source = planner.with_replicas(done[0].num_replicas).plan(epoch).source
+    following = [*(segment.num_replicas for segment in done[1:]), planner.num_replicas]
+    lost = 0  # by the last change
+    for part, (segment, num_replicas) in enumerate(zip(done, following, strict=True), 1):
+        _check_done(len(source), segment)
+        if isinstance(source, FixedBatches):
+            source, lost = source.after(segment.num_batches, num_replicas)
+        else:
+            rest = source.select(np.arange(segment.num_batches, len(source)))
+            dealt = _deal(rest, planner, epoch, num_replicas, part)
+            source, lost = dealt.batches, int(dealt.dropped.sizes.sum())
+    return Rest(source, lost)
 
 
-def _after(batches: Batches, segment: Segment) -> Batches:
-    if segment.num_batches > len(batches):
+def _check_done(num_batches: int, segment: Segment) -> None:
+    if segment.num_batches > num_batches:
         raise PlanMismatchError(
             f"{segment.num_steps:,} steps on {segment.num_replicas:,} replicas were done, but the "
-            f"epoch had only {len(batches) // segment.num_replicas:,}"
+            f"epoch had only {num_batches // segment.num_replicas:,}"
         )
-    return batches.select(np.arange(segment.num_batches, len(batches)))
 
 
 def _deal(rest: Batches, planner: Planner, epoch: int, num_replicas: int, part: int) -> Dealt:
@@ -97,14 +124,8 @@ def _deal(rest: Batches, planner: Planner, epoch: int, num_replicas: int, part: 
         num_replicas=num_replicas,
         accumulation_steps=config.accumulation_steps,
     )
-    places = arrange(
-        batches.tokens,
-        batches.sizes,
-        batches.padded_tokens,
-        _buckets_of(batches, planner),
-        rule=rule,
-        key=stream_key(config.seed, epoch, Purpose.BATCHES, part),
-    )
+    key = stream_key(config.seed, epoch, Purpose.BATCHES, part)
+    places = planner.arrange(batches, epoch, _buckets_of(batches, planner), rule, key)
     return Dealt(batches.select(places), dealt.num_split, dealt.dropped)
 
 
@@ -112,6 +133,6 @@ def _buckets_of(batches: Batches, planner: Planner) -> Int64Array:
     """The bucket of each batch, which all of its samples share."""
     if planner.config.boundaries is None:
         return np.zeros(len(batches), np.int64)
-    firsts: Int64Array = planner.lengths[batches.order[batches.starts]]
+    firsts = planner.prepared.lengths.take(batches.order[batches.starts])
     buckets: Int64Array = np.searchsorted(planner.config.boundaries, firsts, side="right")
     return buckets

@@ -53,7 +53,8 @@ class BucketBatchSampler(Sampler[list[int]]):
     :mod:`lengthwise.integrations`.
 
     Args:
-        lengths: tokens of each sample of the data set, shape (N,), in its order.
+        lengths: tokens of each sample of the data set, shape (N,), in its order; or a list of such
+            arrays, one a shard. They may be memory-mapped; see :class:`~lengthwise.Planner`.
         config: every choice in one value; or give its fields as keywords instead.
         rank: this replica; by default as torch.distributed says when an iteration begins, so that
             the sampler may be made before the process group.
@@ -61,6 +62,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         plan_ahead: work out the next epoch's plan in a background thread while this epoch is
             consumed, so that changing epochs takes no time. It holds one more plan in memory.
         num_threads: threads for planning; plans do not depend on it.
+        shard_sizes: samples of each shard, for ``shards_per_group``; by default as lengths lie.
         **options: ``max_tokens`` and all other fields of :class:`~lengthwise.BatchLimits` and
             :class:`~lengthwise.BatchingConfig`, which explain them.
 
@@ -85,6 +87,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         num_replicas: int | None = None,
         plan_ahead: bool = True,
         num_threads: int | None = None,
+        shard_sizes: npt.ArrayLike | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
         """Group the lengths once; see the class."""
@@ -100,6 +103,7 @@ class BucketBatchSampler(Sampler[list[int]]):
             config_of(config, options),
             num_replicas=replica.num_replicas,
             num_threads=num_threads,
+            shard_sizes=shard_sizes,
         )
         given = rank is not None or num_replicas is not None
         self._set_up(planner, replica, given=given, plan_ahead=plan_ahead)

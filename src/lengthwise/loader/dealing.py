@@ -139,15 +139,15 @@ class Dealer:
     def _deal_rest(self, epoch: int, earlier: tuple[Segment, ...]) -> Dealing:
         rest = deal_rest(self.planner, epoch, earlier)
         return Dealing(
-            rest.batches,
+            rest.source,
             self.replica,
-            self._chunk(len(rest.batches)),
+            self._chunk(len(rest.source)),
             num_before=sum(part.num_steps for part in earlier),
-            num_dropped=int(rest.dropped.sizes.sum()),
+            num_dropped=rest.num_dropped,
         )
 
     def _chunk(self, num_batches: int) -> int:
-        num_samples = self.planner.prepared.words.size
+        num_samples = self.planner.prepared.num_samples
         return max(1, SAMPLES_PER_CHUNK * num_batches // max(num_samples, 1))
 
     def __getstate__(self) -> dict[str, object]:

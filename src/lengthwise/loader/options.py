@@ -36,6 +36,7 @@ class BatchingOptions(TypedDict, total=False):
     oversize: Oversize
     drop_last: bool
     num_batches: int | None
+    shards_per_group: int | None
     seed: int
 
 

@@ -220,11 +220,9 @@ def _planned_tops(planner: Planner) -> tuple[int, ...] | None:
 
     A sample above the budget lies above them all; as the plan does, it is padded to its own length.
     """
-    edges = np.asarray(planner.config.boundaries)
-    lengths = planner.lengths[planner.lengths <= planner.config.limits.longest_allowed]
-    buckets = np.searchsorted(edges, lengths, side="right")
-    tops = [int(lengths[buckets == bucket].max()) for bucket in np.unique(buckets)]
-    return (0, *(top + 1 for top in tops)) if tops else None
+    tops = planner.prepared.tops
+    inside = tops[tops <= planner.config.limits.longest_allowed].tolist()
+    return (0, *(top + 1 for top in inside)) if inside else None
 
 
 def _checked_pad_to(pad_to: int | Sequence[int] | None) -> int | tuple[int, ...] | None:

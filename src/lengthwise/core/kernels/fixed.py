@@ -6,18 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise.core.course import BATCH_SIZE, FIRST_TAIL, NUM_FULL
+from lengthwise.core.index import BLOCK_BITS
 from lengthwise.core.kernels import kernel
 from lengthwise.core.kernels.random import mix, permute, permute_range
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lengthwise.core.course import Course
     from lengthwise.core.limits import Int64Array
 
-_LOW = np.uint64(0xFFFFFFFF)
-FIRST_BATCH, BATCH_SIZE, NUM_FULL, FIRST_TAIL = range(4)
-"""Columns of a layout's table of groups."""
 _SHORT, _DEALT, _INSIDE, _REPLICAS = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+_WINDOW = np.uint64(5)
+
+
+@kernel
+def last_at_most(row: Int64Array, low: int, high: int, value: int) -> int:
+    """The last place from ``low`` to ``high`` of a rising row whose entry is at most ``value``.
+
+    ``row[low]`` is at most ``value``.
+    """
+    length = high - low + 1
+    while length > 1:  # no branch in it: the processor need not guess
+        half = length // 2
+        low += half if row[low + half] <= value else 0
+        length -= half
+    return low
 
 
 @kernel
@@ -64,78 +79,97 @@ def rank_of_batch(
 
 
 @kernel
-def place_of_batch(rank: int, groups: Int64Array, tails: Int64Array) -> tuple[int, int, int]:
-    """Group, first place inside it, and size of the batch of this rank by length.
+def place_of_batch(index: int, course: Course) -> tuple[int, int, int]:
+    """Group, first place inside it, and size of the batch at a place of the epoch.
 
-    Args:
-        rank: of the batch by length.
-        groups: one row a group: rank of its first batch, samples of a full batch, number of full
-            batches, its first row in ``tails``; shape (G, 4).
-        tails: first place inside its group and samples of every batch that is not full; (T, 2).
+    The place's window is looked up, then which of the window's batches by length stands there,
+    then the group that has it.
     """
-    group = int(np.searchsorted(groups[:, FIRST_BATCH], rank, side="right")) - 1
-    inside = rank - int(groups[group, FIRST_BATCH])
+    if index >= course.num_computed:
+        row = index - course.num_computed
+        return int(course.rest[row, 0]), int(course.rest[row, 1]), int(course.rest[row, 2])
+    index += course.first
+    num_windows = course.bounds.size - 1
+    window = last_at_most(course.bounds, 0, num_windows - 1, index)
+    key = course.order_key
+    if window > 0:
+        key = mix(mix(key, _WINDOW), np.uint64(window))
+    start = course.bounds[window]
+    rank = rank_of_batch(
+        index - start, course.bounds[window + 1] - start, course.per_unit, course.per_step, key
+    )
+    begins, groups = course.begins[window], course.groups
+    group = last_at_most(begins, 0, groups.shape[0] - 1, rank)
+    inside = int(course.cuts[window, group] + rank - begins[group])
     size, num_full = int(groups[group, BATCH_SIZE]), int(groups[group, NUM_FULL])
     if inside < num_full:
         return group, inside * size, size
     tail = int(groups[group, FIRST_TAIL]) + inside - num_full
-    return group, int(tails[tail, 0]), int(tails[tail, 1])
+    return group, int(course.tails[tail, 0]), int(course.tails[tail, 1])
 
 
 @kernel
-def fill_batch(
-    words: npt.NDArray[Any],
-    offsets: Int64Array,
-    group: int,
-    start: int,
-    key: np.uint64,
-    out: npt.NDArray[np.uint32],
-) -> None:
-    """Write the sample indices at places ``start ...`` of the group's keyed permutation."""
-    lo = offsets[group]
-    size = offsets[group + 1] - lo
-    permute_range(start, size, key, out)
-    # A loop of its own: a processor looks up many words at once, but not between permutations.
+def fill_batch(group: int, start: int, course: Course, out: npt.NDArray[Any]) -> None:
+    """Write the sample indices at places ``start ...`` of a group's order in this epoch.
+
+    Shard groups follow each other; the samples of each are permuted by a key of its own.
+    """
+    counts, firsts = course.counts[group], course.firsts[group]
+    num_shards, each = firsts.size, course.shards_per_group
+    done = 0
+    while done < out.size:
+        place = start + done
+        first = last_at_most(counts, 0, num_shards - 1, place) // each * each
+        last = min(first + each, num_shards)
+        lo = counts[first]
+        number = min(out.size - done, counts[last] - place)
+        key = course.keys[group]
+        if first > 0:
+            key = mix(key, np.uint64(first // each))
+        part = out[done : done + number]
+        permute_range(place - lo, counts[last] - lo, key, part)
+        for i in range(number):
+            inside = lo + int(part[i])
+            shard = last_at_most(counts, first, last - 1, inside)
+            part[i] = firsts[shard] + inside - counts[shard]
+        done += number
+    # Loops of their own: a processor looks up many words at once, but not between permutations.
+    blocks, words = course.blocks[group], course.words
     for i in range(out.size):
-        out[i] = np.uint32(words[lo + out[i]] & _LOW)
+        place = int(out[i])
+        block = last_at_most(blocks, 0, blocks.size - 2, place)
+        out[i] = (np.int64(block) << BLOCK_BITS) + np.int64(words[place])
+
+
+@kernel
+def batch_at(index: int, course: Course) -> Int64Array:
+    """The sample indices of one batch."""
+    group, start, size = place_of_batch(index, course)
+    out = np.empty(size, np.int64)
+    fill_batch(group, start, course, out)
+    return out
+
+
+@kernel
+def place_some(course: Course, places: Int64Array) -> None:
+    """Group, first place and size of the batches whose numbers are in column 0; shape (n, 3)."""
+    for i in range(len(places)):
+        group, first, size = place_of_batch(places[i, 0], course)
+        places[i, 0], places[i, 1], places[i, 2] = group, first, size
 
 
 @kernel
 def fill_all(
-    words: npt.NDArray[Any],
-    offsets: Int64Array,
-    places: Int64Array,
-    starts: Int64Array,
-    keys: npt.NDArray[np.uint64],
-    order: npt.NDArray[np.uint32],
+    course: Course, places: Int64Array, starts: Int64Array, order: npt.NDArray[np.uint32]
 ) -> None:
     """Fill a run of batches into ``order``.
 
     Args:
-        words: samples, group after group.
-        offsets: where groups begin and end.
+        course: the epoch's.
         places: group, first place, size of each batch, shape (B, 3).
         starts: where each batch begins in ``order``, shape (B,).
-        keys: the key of each group's permutation.
         order: written.
     """
     for batch in range(len(places)):
         group, first, size = places[batch, 0], places[batch, 1], places[batch, 2]
-        out = order[starts[batch] : starts[batch] + size]
-        fill_batch(words, offsets, group, first, keys[group], out)
-
-
-@kernel
-def place_all(
-    per_unit: int,
-    per_step: int,
-    key: np.uint64,
-    groups: Int64Array,
-    tails: Int64Array,
-    places: Int64Array,
-) -> None:
-    """Group, place and size of every batch of an epoch, in the epoch's order; shape (B, 3)."""
-    for index in range(len(places)):
-        rank = rank_of_batch(index, len(places), per_unit, per_step, key)
-        group, first, size = place_of_batch(rank, groups, tails)
-        places[index, 0], places[index, 1], places[index, 2] = group, first, size
+        fill_batch(group, first, course, order[starts[batch] : starts[batch] + size])

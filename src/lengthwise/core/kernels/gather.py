@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.core.kernels import kernel
-from lengthwise.core.kernels.fixed import place_of_batch, rank_of_batch
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from lengthwise.core.limits import Int64Array
@@ -26,30 +24,3 @@ def copy_batches(
         source = starts[batch] - edges[batch]
         for place in range(edges[batch], edges[batch + 1]):
             out[place] = order[source + place]
-
-
-@kernel
-def place_some(
-    num_batches: int,
-    per_unit: int,
-    per_step: int,
-    key: np.uint64,
-    groups: Int64Array,
-    tails: Int64Array,
-    places: Int64Array,
-) -> None:
-    """Group, place and size of some batches of an epoch of fixed sizes.
-
-    Args:
-        num_batches: batches of the whole epoch.
-        per_unit: see :func:`rank_of_batch`.
-        per_step: likewise.
-        key: likewise.
-        groups: see :func:`place_of_batch`.
-        tails: likewise.
-        places: column 0 holds the batches' numbers; all is overwritten; shape (n, 3).
-    """
-    for i in range(len(places)):
-        rank = rank_of_batch(places[i, 0], num_batches, per_unit, per_step, key)
-        group, first, size = place_of_batch(rank, groups, tails)
-        places[i, 0], places[i, 1], places[i, 2] = group, first, size

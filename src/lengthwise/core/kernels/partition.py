@@ -145,3 +145,29 @@ def shuffle_blocks(
     """Shuffle blocks ``first .. last - 1`` of ``words`` in place; ``offsets`` bounds them."""
     for block in range(first, last):
         shuffle_range(words, offsets[block], offsets[block + 1], mix(key, np.uint64(block)))
+
+
+@kernel
+def count_before(
+    words: npt.NDArray[np.uint16], blocks: Int64Array, edges: Int64Array, out: Int64Array
+) -> None:
+    """Where in the words of each group the samples from each edge on begin.
+
+    Args:
+        words: the last 16 bits of samples' indices, group after group, rising inside a block.
+        blocks: where each block of ``2**16`` samples begins in the words, by group; (G, B + 1).
+        edges: indices of samples, at most all of them; shape (K,).
+        out: written, shape (G, K).
+    """
+    for group in range(len(blocks)):
+        for k in range(edges.size):
+            block, inside = edges[k] >> 16, edges[k] & 0xFFFF
+            low = blocks[group, block]
+            high = blocks[group, block + 1] if block + 1 < blocks.shape[1] else low
+            while low < high:
+                middle = (low + high) // 2
+                if np.int64(words[middle]) < inside:
+                    low = middle + 1
+                else:
+                    high = middle
+            out[group, k] = low
