@@ -39,6 +39,7 @@ from workloads import machine
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"
+HOME = README.parent / "docs" / "index.md"
 PARTS = {
     "optimiser": optimiser.measure,
     "planning": planning.measure,
@@ -59,7 +60,9 @@ PARTS = {
     "import_time": import_time.measure,
 }
 PAGES = {
-    "frontier": lambda found: pages.fill(README, {"table:run": frontier.table(found)}),
+    "frontier": lambda found: [
+        pages.fill(page, {"table:run": frontier.table(found)}) for page in (README, HOME)
+    ],
     "peers": peers_page.fill_page,
     "remix": remix.fill_page,
     "simulation": simulation.fill_page,
