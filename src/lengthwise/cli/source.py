@@ -40,10 +40,11 @@ def load_lengths(
     """
     from lengthwise.lengths.api import scan_lengths
     from lengthwise.lengths.checks import warnings_for
+    from lengthwise.lengths.storage import is_url
 
     with progress("reading lengths", quiet=quiet) as report:
         scan = scan_lengths(
-            [Path(item) for item in source],
+            [item if is_url(item) else Path(item) for item in source],
             column=column,
             on_bad=str(on_bad),
             tokenizer=None if tokenizer is None else str(tokenizer),

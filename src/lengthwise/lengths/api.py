@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.errors import ConfigError, DataError, LengthwiseWarning
-from lengthwise.lengths.columns import choose_column
-from lengthwise.lengths.formats import ReadOptions, expand, format_of, is_path
+from lengthwise.lengths.formats import ReadOptions, expand, field_of, format_of, is_path
 from lengthwise.lengths.gather import gather_parts, map_in_order
 from lengthwise.lengths.rows import Part, Piece
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lengthwise.core.limits import Int64Array
-    from lengthwise.lengths.columns import Field
     from lengthwise.lengths.result import ScanResult
 
 ON_BAD = ("error", "skip")
@@ -89,9 +87,10 @@ def scan_lengths(
 
     Args:
         source: a path, glob or directory, or a list of them (Parquet, Arrow/Feather, JSONL, CSV,
-            TSV, .npy, .npz, text, a directory of datasets' ``save_to_disk``); a datasets.Dataset
-            or its column; a pyarrow table or array; a NumPy array; a sequence of lengths, of
-            token lists, of texts or of records; a LengthHistogram. Several files count as one
+            TSV, .npy, .npz, text, a directory of datasets' ``save_to_disk`` or of length shards),
+            or their URLs (``s3://``, ``hf://``, ``https://`` ...); a datasets.Dataset or its
+            column; a pyarrow table or array; a NumPy array; a sequence of lengths, of token
+            lists, of texts or of records; a LengthHistogram. Several files count as one
             source, in the order given, globs and directories sorted by name.
         column: where the lengths are; by default a column of whole numbers under a usual name
             (``seq_len``, ``length``, ``num_tokens``, ...), else a list of tokens (``input_ids``).
@@ -155,12 +154,7 @@ def _open_files(
     sources: Sequence[str], column: str | None, options: ReadOptions, threads: int
 ) -> _Opened:
     files = expand(sources)
-    first = format_of(files[0])
-    fields = first.fields(files[0])
-    field: Field | None = None
-    if fields is not None:
-        tokenized = options.count_tokens is not None
-        field = choose_column(fields, column, has_tokenizer=tokenized, where=files[0])
+    field = field_of(files, column, options)
     found = map_in_order(lambda path: format_of(path).parts(path, field, options), files, threads)
     return _Opened(
         [part for parts in found for part in parts], None if field is None else field.name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import DataError, MissingDependencyError
 from lengthwise.lengths.columns import LIST, NUMBER, OTHER, TEXT, Field, check_column, choose_column
 from lengthwise.lengths.rows import Part, Piece, Place, check_numbers
+from lengthwise.lengths.storage import identity_of, is_url, open_random
 from lengthwise.lengths.values import TEXTS_PER_CALL, ValueLengths
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:
     assert field is not None
     tokenized = options.count_tokens is not None
     field = check_column(fields(path), field.name, has_tokenizer=tokenized, where=path)
-    size = Path(path).stat().st_size
+    size = identity_of(path).size or 0
 
     def read(report: Callable[[int], None]) -> Iterator[Piece]:
         place = Place(path, stop_at_bad=options.stop_at_bad)
@@ -191,7 +191,7 @@ def _batches(reader: Any) -> Iterator[Any]:
 def _open(path: str, column: str | None) -> tuple[Any, Any]:
     """The reader of a file or stream, restricted to one column, and its memory map."""
     pa = require_pyarrow()
-    source = pa.memory_map(path, "r")
+    source = open_random(path) if is_url(path) else pa.memory_map(path, "r")
     try:
         magic = bytes(source.read(len(_FILE_MAGIC)))
         source.seek(0)

@@ -6,10 +6,10 @@ import gzip
 import io
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from lengthwise.errors import DataError, MissingDependencyError
+from lengthwise.lengths.storage import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def open_bytes(path: str) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
         DataError: the compressed data is broken or cut off; names the file.
         MissingDependencyError: a .zst file and ``zstandard`` is not installed.
     """
-    with Path(path).open("rb") as stored:
+    with open_stream(path) as stored:
         try:
             yield _decompress(path, stored), stored.tell
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:

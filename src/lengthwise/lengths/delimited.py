@@ -16,6 +16,7 @@ from lengthwise.lengths.columns import NUMBER, OTHER, TEXT, Field, check_column
 from lengthwise.lengths.compressed import open_bytes
 from lengthwise.lengths.histogram_file import CSV_HEADER, histogram_part
 from lengthwise.lengths.rows import Part, Piece, Place
+from lengthwise.lengths.storage import identity_of
 from lengthwise.lengths.values import ValueLengths, usual_kind
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:
                 report(tell() - seen)
                 seen = tell()
 
-    return [Part(path, Path(path).stat().st_size, "bytes", read)]
+    return [Part(path, identity_of(path).size, "bytes", read)]
 
 
 def _add_cell(

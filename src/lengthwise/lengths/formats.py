@@ -10,7 +10,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lengthwise.errors import DataError
+from lengthwise.lengths.columns import choose_column
 from lengthwise.lengths.compressed import COMPRESSIONS
+from lengthwise.lengths.manifest import is_shards
+from lengthwise.lengths.storage import expand_url, is_url, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +32,12 @@ SUFFIXES = {
 }  # fmt: skip
 """Suffix -> the module of this package that reads it."""
 COMPRESSIBLE = frozenset({"jsonl", "delimited", "text"})
+_LOCAL_ONLY = frozenset({"npy"})
 HF_MARKERS = ("state.json", "dataset_dict.json")
 """A directory with one of these was written by datasets' save_to_disk."""
 _BESIDE_DATA = frozenset({"card.json", "dataset_info.json", "dataset_infos.json"})
 """Files that describe the data files they stand beside."""
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -76,7 +79,9 @@ def format_of(path: str) -> Format:
     Raises:
         DataError: no module reads files with this suffix.
     """
-    name = "hf" if Path(path).is_dir() else format_name(path)
+    name = format_name(path) if is_url(path) else _local_format(path)
+    if name in _LOCAL_ONLY and is_url(path):
+        raise DataError(f"{path}: files of this kind are read from local disks; download it first")
     if name is None:
         raise DataError(
             f"{path}: files of this kind are not read; these are: {', '.join(SUFFIXES)} "
@@ -85,12 +90,34 @@ def format_of(path: str) -> Format:
     return cast("Format", import_module(f"lengthwise.lengths.{name}"))
 
 
+def _local_format(path: str) -> str | None:
+    if not Path(path).is_dir():
+        return format_name(path)
+    return "shards" if is_shards(Path(path)) else "hf"
+
+
+def field_of(files: Sequence[str], column: str | None, options: ReadOptions) -> Field | None:
+    """The column to take lengths from, judged by the first file; None where there is no choice.
+
+    Raises:
+        ColumnError: no such column, none found or several.
+        DataError: a file that cannot be read.
+    """
+    fields = format_of(files[0]).fields(files[0])
+    if fields is None:
+        return None
+    tokenized = options.count_tokens is not None
+    return choose_column(fields, column, has_tokenizer=tokenized, where=files[0])
+
+
 def is_path(item: object) -> bool:
     """Whether a value names files: a path object, or text that is a path, a glob or looks so."""
     if isinstance(item, os.PathLike):
         return True
     if not isinstance(item, str) or not item or len(item) > 4096 or "\n" in item or "\0" in item:
         return False
+    if is_url(item):
+        return not re.search(r"\s", item)
     if format_name(item) is not None or _exists(Path(item)):
         return True
     return not re.search(r"\s", item) and bool(_matches(item))
@@ -109,8 +136,9 @@ def expand(sources: Sequence[str]) -> list[str]:
 
 
 def _expand_one(source: str) -> list[str]:
-    if _URL.match(source):
-        raise DataError(f"{source}: only local files are read; download the data first")
+    source = local_path(source)
+    if is_url(source):
+        return _expand_url(source)
     path = Path(source).expanduser()
     if _exists(path):
         return _directory_files(path) if path.is_dir() else [str(path)]
@@ -120,6 +148,14 @@ def _expand_one(source: str) -> list[str]:
             raise DataError(f"no file matches {source!r}")
         return [file for match in matches for file in _expand_one(match)]
     raise DataError(f"there is no file or directory {source!r}")
+
+
+def _expand_url(source: str) -> list[str]:
+    found = expand_url(source)
+    if found[0][1]:
+        return [url for url, _ in found]
+    inside = [(url, PurePath(url.removeprefix(source.rstrip("/") + "/"))) for url, _ in found]
+    return _of_one_kind(source.rstrip("/"), [url for url, path in inside if _is_data(path)])
 
 
 def _matches(pattern: str) -> list[str]:
@@ -146,18 +182,21 @@ def _exists(path: Path) -> bool:
 def _directory_files(path: Path) -> list[str]:
     if any((path / marker).is_file() for marker in HF_MARKERS):
         return [str(path)]
-    files = sorted(
-        str(file)
-        for file in path.rglob("*")
-        if file.is_file() and _is_data(file.relative_to(path)) and format_name(file.name)
-    )
+    if is_shards(path):
+        return [str(path)]
+    found = [file for file in path.rglob("*") if file.is_file()]
+    return _of_one_kind(str(path), [str(f) for f in found if _is_data(f.relative_to(path))])
+
+
+def _of_one_kind(path: str, found: Sequence[str]) -> list[str]:
+    files = sorted(file for file in found if format_name(file))
     if not files:
         raise DataError(f"{path} holds no file of a known kind ({', '.join(SUFFIXES)})")
     kinds = sorted({str(format_name(file)) for file in files})
     if len(kinds) > 1:
         raise DataError(
             f"{path} holds files of several kinds ({', '.join(kinds)}); name the wanted ones with "
-            f"a glob such as {str(path / '**' / '*.parquet')!r}"
+            f"a glob such as {f'{path}/**/*.parquet'!r}"
         )
     return files
 
@@ -166,7 +205,7 @@ def _is_hidden(relative: Path) -> bool:
     return any(part.startswith(".") for part in relative.parts)
 
 
-def _is_data(relative: Path) -> bool:
+def _is_data(relative: PurePath) -> bool:
     """Hidden files, those set apart by an underscore (``_SUCCESS``) and cards are no data."""
     if relative.name in _BESIDE_DATA:
         return False

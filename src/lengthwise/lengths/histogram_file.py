@@ -14,6 +14,7 @@ from lengthwise.core.histogram import LengthHistogram
 from lengthwise.errors import BadLengthError, ConfigError, DataError
 from lengthwise.lengths.compressed import open_bytes
 from lengthwise.lengths.rows import Part, Piece
+from lengthwise.lengths.storage import is_url
 
 if TYPE_CHECKING:
     import os
@@ -115,6 +116,8 @@ def _csv_pairs(source: Path) -> Iterable[tuple[int, int]]:
 
 def histogram_part(path: str) -> Part:
     """A saved histogram as a share of a source: one length a sample, in rising order."""
+    if is_url(path):
+        raise DataError(f"{path}: a histogram is read from local disks; download it first")
     size = Path(path).stat().st_size
 
     def read(report: Callable[[int], None]) -> Iterator[Piece]:

@@ -11,6 +11,7 @@ from lengthwise.errors import DataError
 from lengthwise.lengths.compressed import open_bytes
 from lengthwise.lengths.histogram_file import KEYS, histogram_part
 from lengthwise.lengths.rows import Part, Piece, Place
+from lengthwise.lengths.storage import identity_of
 from lengthwise.lengths.values import ValueLengths, describe, fields_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:
                 report(tell() - seen)
                 seen = tell()
 
-    return [Part(path, Path(path).stat().st_size, "bytes", read)]
+    return [Part(path, identity_of(path).size, "bytes", read)]
 
 
 def _counted(step: int) -> Iterator[int]:

@@ -6,7 +6,6 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from lengthwise.lengths.rows import NUM_LISTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.jsonl"
@@ -141,6 +141,23 @@ class Manifest:
     def first_bad(self) -> tuple[BadRow, ...]:
         """The first of them in source order."""
         return tuple(bad for shard in self.shards for bad in shard.first_bad)[:NUM_LISTED]
+
+
+def is_shards(directory: Path) -> bool:
+    """Whether a directory holds shards; one that holds an unfinished scan is refused.
+
+    Raises:
+        DataError: shards without a manifest.
+    """
+    if (directory / MANIFEST).is_file():
+        with (directory / MANIFEST).open("rb") as file:
+            return b'"format": "lengthwise.lengths"' in file.read(64)
+    if (directory / UNFINISHED).is_file():
+        raise DataError(
+            f"{directory} holds the shards of a scan that did not end; run it again with the same "
+            f"--output, which goes on where it stood"
+        )
+    return False
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

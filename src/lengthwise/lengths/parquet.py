@@ -11,6 +11,7 @@ from lengthwise.lengths.arrow import array_pieces, require_pyarrow, schema_field
 from lengthwise.lengths.columns import LIST, NUMBER, TEXT, check_column
 from lengthwise.lengths.parquet_pages import NULL_LIST, chunk_lengths, list_levels
 from lengthwise.lengths.rows import Part, Piece, Place, check_numbers
+from lengthwise.lengths.storage import open_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +68,8 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:
 
 def open_file(path: str) -> Any:
     """The file as pyarrow reads it; nothing is read ahead."""
-    return require_pyarrow().OSFile(path, "rb")
+    require_pyarrow()
+    return open_random(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ A directory of shards holds
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -33,10 +32,11 @@ import numpy as np
 
 from lengthwise.core.fingerprint import lengths_fingerprint
 from lengthwise.errors import DataError
-from lengthwise.lengths.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
+from lengthwise.lengths.manifest import MANIFEST, Manifest, Shard, read_manifest
 from lengthwise.lengths.rows import Part, Piece
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lengthwise.lengths.columns import Field
     from lengthwise.lengths.formats import ReadOptions
 
-    Lengths = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+    Lengths = npt.NDArray[np.unsignedinteger[Any]]
 
 NUM_NAMED = 5
 """Wrong shards that an error names; the others are counted."""
@@ -177,7 +177,7 @@ class LengthShards:
         parts = []
         while start < stop:
             end = min(stop, int(offsets[first + 1]))
-            shard = np.load(self.paths[first], mmap_mode="r", allow_pickle=False)
+            shard: Lengths = np.load(self.paths[first], mmap_mode="r", allow_pickle=False)
             base = int(offsets[first])
             parts.append(shard[start - base : end - base])
             start, first = end, first + 1
@@ -206,23 +206,6 @@ class LengthShards:
             found.append(rows)
             first += shard.num_rows
         return np.concatenate(found)
-
-
-def is_shards(directory: Path) -> bool:
-    """Whether a directory holds shards; one that holds an unfinished scan is refused.
-
-    Raises:
-        DataError: shards without a manifest.
-    """
-    if (directory / MANIFEST).is_file():
-        with (directory / MANIFEST).open("rb") as file:
-            return b'"format": "lengthwise.lengths"' in file.read(64)
-    if (directory / UNFINISHED).is_file():
-        raise DataError(
-            f"{directory} holds the shards of a scan that did not end; run it again with the same "
-            f"--output, which goes on where it stood"
-        )
-    return False
 
 
 def fields(path: str) -> None:

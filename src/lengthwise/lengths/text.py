@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lengthwise.errors import ColumnError
 from lengthwise.lengths.columns import TEXT
 from lengthwise.lengths.compressed import open_bytes
 from lengthwise.lengths.rows import Part, Piece, Place
+from lengthwise.lengths.storage import identity_of
 from lengthwise.lengths.values import TEXTS_PER_CALL, ValueLengths
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:  
                 report(tell() - seen)
                 seen = tell()
 
-    return [Part(path, Path(path).stat().st_size, "bytes", read)]
+    return [Part(path, identity_of(path).size, "bytes", read)]
 
 
 def _add_line(lengths: ValueLengths, line: bytes, number: int) -> None:

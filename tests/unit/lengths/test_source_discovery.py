@@ -68,8 +68,8 @@ def test_a_directory_of_several_kinds_asks_for_a_glob(tmp_path):
     [
         ("nowhere.parquet", "there is no file or directory 'nowhere.parquet'"),
         ("nowhere/*.parquet", "no file matches 'nowhere/"),
-        ("s3://bucket/a.parquet", "only local files are read"),
-        ("https://example.org/a.jsonl", "only local files are read"),
+        ("nosuch://bucket/a.parquet", "nosuch://bucket cannot be opened"),
+        ("file:///nowhere/a.parquet", "there is no file or directory '/nowhere/a.parquet'"),
         (["nowhere.csv"], "there is no file or directory 'nowhere.csv'"),
         ("2**3", r"no file matches '2\*\*3'"),
         ("x" * 5_000, "there is no file or directory 'xxx"),
