@@ -34,6 +34,8 @@ import simulation
 import streaming
 import training
 import training_page
+import training_peers
+import training_peers_page
 from peers import compare
 from workloads import machine
 
@@ -51,6 +53,7 @@ PARTS = {
     "streaming": streaming.measure,
     "peers": compare.measure,
     "training": training.measure,
+    "training_peers": training_peers.measure,
     "remix": remix.measure,
     "prediction": prediction.measure,
     "pipeline_soak": pipeline_soak.measure,
@@ -68,6 +71,7 @@ PAGES = {
     "simulation": simulation.fill_page,
     "prediction": prediction_page.fill_page,
     "pipeline_throughput": pipeline_page.fill_page,
+    "training_peers": training_peers_page.fill_page,
 }
 """What puts a result into its page."""
 

@@ -26,12 +26,19 @@ class Block(nn.Module):
         self.feed_in = nn.Linear(width, feed_factor * width, bias=False)
         self.feed_out = nn.Linear(feed_factor * width, width, bias=False)
 
-    def forward(self, states):
-        """States in, states out; shape (samples, tokens, width)."""
+    def forward(self, states, sizes=None):
+        """States in, states out; shape (samples, tokens, width).
+
+        With ``sizes`` there is one row of samples laid end to end, each of which sees itself only.
+        """
         heads = self.query_key_value(self.before_attention(states))
         heads = heads.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         # Padding is on the right, so a causal mask is all that keeps it from real tokens.
-        mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        parts = [heads] if sizes is None else heads.split(sizes, dim=3)
+        mixed = torch.cat(
+            [functional.scaled_dot_product_attention(*part, is_causal=True) for part in parts],
+            dim=2,
+        )
         states = states + self.mix(mixed.transpose(1, 2).flatten(2))
         return states + self.feed_out(functional.relu(self.feed_in(self.before_feed(states))))
 
@@ -56,11 +63,15 @@ class TinyTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.register_buffer("waves", _waves(longest, width), persistent=False)
 
-    def forward(self, input_ids):
-        """Token ids, shape (samples, tokens), to logits, shape (samples, tokens, 257)."""
-        states = self.embedding(input_ids) + self.waves[: input_ids.shape[1]]
+    def forward(self, input_ids, sizes=None):
+        """Token ids, shape (samples, tokens), to logits, shape (samples, tokens, 257).
+
+        With ``sizes``, a list of the samples' lengths, ``input_ids`` is one row of them all.
+        """
+        waves = [self.waves[:size] for size in sizes or [input_ids.shape[1]]]
+        states = self.embedding(input_ids) + torch.cat(waves)
         for block in self.blocks:
-            states = block(states)
+            states = block(states, sizes)
         return functional.linear(self.norm(states), self.embedding.weight)
 
 

@@ -32,13 +32,13 @@ def draw(found, folder):
         (folder / f"training-{name}.svg").write_text(render_plot(spec), encoding="utf-8")
 
 
-def curves(runs):
+def curves(runs, looks=LOOKS):
     """Mean over seeds of every point of every strategy's curve; without the first point.
 
     The loss falls from that of a uniform guess by then, which would flatten all the rest.
     """
     rows = []
-    for name, (label, *_) in LOOKS.items():
+    for name, (label, *_) in looks.items():
         for points in list(zip(*(run[name]["curve"] for run in runs), strict=True))[1:]:
             losses = [point["loss"] for point in points]
             mean = {key: fmean(p[key] for p in points) for key in ("real_tokens", "cpu_seconds")}
@@ -47,9 +47,9 @@ def curves(runs):
     return rows
 
 
-def curve_plot(rows, key, title):
+def curve_plot(rows, key, title, looks=LOOKS):
     """Held-out loss, a line a strategy; the thin bars reach from the least to the most seed."""
-    labels, colours, shapes, dashes = zip(*LOOKS.values(), strict=True)
+    labels, colours, shapes, dashes = zip(*looks.values(), strict=True)
     legend = {"title": None, "orient": "top", "columns": 3, "labelLimit": 260}
     legend |= {"symbolOpacity": 1, "symbolStrokeWidth": 0}  # marks alone, without their lines
 

@@ -30,9 +30,6 @@ class Case:
     boundaries: tuple[int, ...] | None = None
     """Published bucket boundaries, where the data has some."""
     seed: int = 0
-    keep_all: bool = False
-    """Ask a peer that drops a last batch by recommendation to keep it: a training run compares
-    the same samples."""
 
     @property
     def longest(self) -> int:
@@ -56,11 +53,13 @@ class Replica:
 
     rank: int = 0
     num_replicas: int = 1
+    step: int = STEP
+    """Batches of an optimiser step on all replicas together, at least."""
 
     @property
     def accumulation(self) -> int:
-        """Batches of each replica in a step, so that a step has eight at least."""
-        return max(1, STEP // self.num_replicas)
+        """Batches of each replica in a step."""
+        return max(1, self.step // self.num_replicas)
 
 
 @dataclass(frozen=True, slots=True)

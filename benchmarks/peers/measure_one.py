@@ -1,4 +1,4 @@
-"""One peer on one data set, in a process of its own: ``python -m peers.measure_one ARM DATASET``.
+"""One peer on one data set, in a process of its own: ``python -m peers.measure_one ARM DATA``.
 
 Prints one JSON object. Times run from the data in the peer's own form (a list, cuts, a table) to
 the last batch; memory is what this needs above that form. A first pass over few samples loads all
@@ -22,7 +22,7 @@ import numpy as np
 
 from peers import metrics
 from peers.arms import ARMS
-from peers.case import STEP, Replica
+from peers.case import STEP, Case, Replica
 from peers.datasets import load
 
 WARM_UP = 2000
@@ -172,10 +172,11 @@ def main():
     """Measure what the command line names; a peer that fails says how."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arm", choices=ARMS)
-    parser.add_argument("dataset")
+    parser.add_argument("dataset", help="a name, or an .npy file of lengths: prints batches")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--lengths", help="an .npy file in place of the data set; prints batches")
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--limits", type=int, nargs=2, metavar=("TOKENS", "SAMPLES"))
+    parser.add_argument("--step", type=int, default=STEP, help="batches of an optimiser step")
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with contextlib.redirect_stdout(sys.stderr):  # peers print too
         found = _run(options)
@@ -187,12 +188,11 @@ def _run(options):
         arm = ARMS[options.arm].load()
     except Exception as error:  # noqa: BLE001 - whatever a peer's import raises is its row
         return {"error": f"{type(error).__name__}: {error}"}
-    case = load(options.dataset, quick=options.quick)
-    if options.lengths is None:
-        return measure(arm, case)
-    case = replace(case, lengths=np.load(options.lengths))
-    sampler = arm.make(arm.prepare(case.lengths), case, Replica())
-    return {"batches": [_epoch(sampler, epoch) for epoch in range(options.epochs)]}
+    if options.limits is None:
+        return measure(arm, load(options.dataset, quick=options.quick))
+    case = Case(np.load(options.dataset), *options.limits, seed=options.seed)
+    sampler = arm.make(arm.prepare(case.lengths), case, Replica(step=options.step))
+    return {"packed": arm.about.packed, "batches": _epoch(sampler, 0)}
 
 
 if __name__ == "__main__":

@@ -23,12 +23,14 @@ def prepare(lengths):
 
 
 def make(lengths, case, replica):
-    """One replica's sampler; it has no limit on tokens."""
+    """One replica's sampler; it has no limit on tokens, and balances nothing in a lone batch."""
+    alone = replica.num_replicas == replica.accumulation == 1
+    accumulation = STEP if alone else replica.accumulation
     return BatchRebalanceSampler(
         lengths,
-        effective_batch_size=case.mean_size * replica.num_replicas * replica.accumulation,
+        effective_batch_size=case.mean_size * replica.num_replicas * accumulation,
         dp_size=replica.num_replicas,
-        grad_accum=replica.accumulation,
+        grad_accum=accumulation,
         seed=case.seed,
         rank=replica.rank,
         drop_last=False,

@@ -67,7 +67,7 @@ def make(cuts, case, replica):
         buffer_size=BUCKETS * 2000,
         shuffle_buffer_size=BUCKETS * 5000,
         shuffle=True,
-        drop_last=not case.keep_all,
+        drop_last=True,
         seed=case.seed,
         world_size=replica.num_replicas,
         rank=0,
