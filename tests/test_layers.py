@@ -65,6 +65,7 @@ INSIDE_FUNCTIONS = {
     "dflash": {"pyarrow", "datasets", "huggingface_hub", "jinja2", "yaml", "tqdm"},
     "calibrate": {"scipy", "torch", "transformers"},
     "report": {"jinja2", "vl_convert"},
+    "pipeline": {"ray"},
 }
 """Packages that a layer may import besides, but only when a function that needs them runs."""
 

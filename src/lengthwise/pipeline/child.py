@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 from multiprocessing import parent_process
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lengthwise.errors import LengthwiseError, LengthwiseWarning
 from lengthwise.pipeline.messages import Failed, Warned
@@ -21,6 +21,14 @@ from lengthwise.pipeline.wire import HangUpError, Wire
 
 if TYPE_CHECKING:
     from socket import socket
+
+
+class Sends(Protocol):
+    """A child's end of its connection, as far as it speaks."""
+
+    def send(self, message: object) -> None:
+        """Send a message."""
+
 
 ORPHANED = 75
 """Exit code of a child whose coordinator is gone."""
@@ -43,21 +51,30 @@ def run_child(end: socket, work: bytes) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     threading.Thread(target=_watch_parent, name="watch-parent", daemon=True).start()
     wire = Wire(end)
-    _pass_warnings_on(wire)
+    pass_warnings_on(wire)
     try:
         body, task = pickle.loads(work)  # noqa: S301 - from our own process
         body(wire, task)
     except HangUpError:
         leave_orphaned()
     except BaseException as error:  # noqa: BLE001 - told to the coordinator
-        # A message of ours says all; of anything else it is worth knowing where it happened.
-        trace = "" if isinstance(error, LengthwiseError) else traceback.format_exc()
-        message = Failed(f"{type(error).__name__}: {error}", trace, time.monotonic())
         try:
-            wire.send(message)
+            wire.send(failure_of(error, time.monotonic()))
         except HangUpError:
             leave_orphaned()
         raise SystemExit(1) from None
+
+
+def failure_of(error: BaseException, moment: float) -> Failed:
+    """What a child tells of an error that it is just dealing with.
+
+    Args:
+        error: it.
+        moment: when it was caught, on a clock that all children of the run share.
+    """
+    # A message of ours says all; of anything else it is worth knowing where it happened.
+    trace = "" if isinstance(error, LengthwiseError) else traceback.format_exc()
+    return Failed(f"{type(error).__name__}: {error}", trace, moment)
 
 
 def leave_orphaned() -> None:
@@ -72,7 +89,7 @@ def _watch_parent() -> None:
     leave_orphaned()
 
 
-def _pass_warnings_on(wire: Wire) -> None:
+def pass_warnings_on(wire: Sends) -> None:
     """Our own warnings go to the coordinator, which shows them; others to standard error."""
     show = warnings.showwarning
 

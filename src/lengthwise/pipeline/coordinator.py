@@ -24,6 +24,7 @@ from lengthwise.pipeline.messages import (
     Leave,
     Missing,
     Noted,
+    Placed,
     Ready,
     RunBatch,
     Told,
@@ -166,6 +167,9 @@ class Coordinator:
             self._lost(child)
         elif isinstance(message, Failed):
             self._failed(child, message)
+        elif isinstance(message, Placed):
+            if not child.ready and not self._debts.owes(child):
+                self._debts.owe(child)  # that it gets ready; until now the cluster had no room
         elif isinstance(message, Ready):
             self._ready(child, message)
         elif isinstance(message, Warned):

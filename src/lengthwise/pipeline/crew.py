@@ -90,13 +90,11 @@ class Fresh:
     Attributes:
         ranks: all of them.
         dispatcher: stands where they go on; it has no workers yet.
-        num_done: optimiser steps done there.
-        words: how often that was done, for a warning.
+        words: where that is and how often it was done, for a warning.
     """
 
     ranks: Sequence[Child]
     dispatcher: Dispatcher
-    num_done: int
     words: str
 
 

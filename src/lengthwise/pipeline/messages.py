@@ -148,7 +148,7 @@ class Failed:
     Attributes:
         error: in one line.
         trace: where it happened; empty for errors of lengthwise's own.
-        moment: when, on the machine's monotonic clock, the same for all its processes.
+        moment: when, on a clock that all processes of the run share.
     """
 
     error: str
@@ -188,6 +188,17 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Noted:
     """To a drafter rank: all that it told before it asked has been taken down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Of any child, where there are several machines: it has begun on one of them.
+
+    Attributes:
+        host: the machine.
+    """
+
+    host: str
 
 
 @dataclass(frozen=True, slots=True)

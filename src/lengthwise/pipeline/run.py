@@ -12,12 +12,12 @@ from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.dflash.training.resume import check_same_run
 from lengthwise.pipeline.arena import Arena
 from lengthwise.pipeline.coordinator import Coordinator
-from lengthwise.pipeline.dispatch import Dispatcher
 from lengthwise.pipeline.entries import ENTRIES, Entries
 from lengthwise.pipeline.expect import expect
 from lengthwise.pipeline.local import LocalCrew
-from lengthwise.pipeline.pages import PageAllocator
+from lengthwise.pipeline.once import Once
 from lengthwise.pipeline.rank import SNAPSHOTS
+from lengthwise.pipeline.setup import dispatcher_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,19 +52,65 @@ def run_pipeline(
         check_same_run(checkpoint, setup.config, setup.plan.fingerprint)
         num_done, saved = checkpoint.num_steps, checkpoint.path
     shutil.rmtree(Path(setup.config.output_dir) / SNAPSHOTS, ignore_errors=True)
-    with _signals() as stop_wanted:
-        crew = LocalCrew(Arena(setup.arena))
-        at_once = True
-        try:
-            crew.start(setup, saved, entries)
-            outcome = _coordinator(setup, crew, observer, num_done).run(stop_wanted)
-            at_once = outcome is None
-        finally:
-            crew.end(at_once=at_once)
+    run = _run_on_ray if setup.config.pipeline.engine == "ray" else _run_locally
+    outcome = run(setup, num_done, saved, observer, entries)
     if outcome is None:  # stopped while models were being loaded
         place = Position.after(num_done, setup.plan.steps_per_epoch)
         outcome = Outcome(place, interrupted=num_done < setup.plan.num_steps, checkpoint=saved)
     return outcome
+
+
+def _run_locally(
+    setup: PipelineSetup,
+    num_done: int,
+    saved: Path | None,
+    observer: PipelineObserver,
+    entries: Entries,
+) -> Outcome | None:
+    with _signals() as stop_wanted:
+        crew = LocalCrew(Arena(setup.arena))
+        with _ending(crew) as ends:
+            crew.start(setup, saved, entries)
+            return ends(_coordinator(setup, crew, observer, num_done).run(stop_wanted))
+
+
+def _run_on_ray(
+    setup: PipelineSetup,
+    num_done: int,
+    saved: Path | None,
+    observer: PipelineObserver,
+    entries: Entries,
+) -> Outcome | None:
+    from lengthwise.pipeline.on_ray.connect import connected
+    from lengthwise.pipeline.on_ray.crew import RayCrew
+
+    # Ray takes SIGTERM for itself as it connects, so signals come after that.
+    with connected(setup.config.pipeline.ray.address), _signals() as stop_wanted:
+        crew = RayCrew(setup, saved, entries)
+        with _ending(crew) as ends:
+            crew.start()
+            coordinator = _coordinator(setup, crew, Once(observer), num_done, crew)
+            return ends(coordinator.run(stop_wanted))
+
+
+@contextmanager
+def _ending(crew: Crew) -> Iterator[Callable[[Outcome | None], Outcome | None]]:
+    """End a crew in any case; in good order where it has been told to leave.
+
+    Yields:
+        What takes the outcome; there is one where all have been told to leave.
+    """
+    at_once = True
+
+    def take(outcome: Outcome | None) -> Outcome | None:
+        nonlocal at_once
+        at_once = outcome is None
+        return outcome
+
+    try:
+        yield take
+    finally:
+        crew.end(at_once=at_once)
 
 
 def _coordinator(
@@ -82,25 +128,13 @@ def _coordinator(
             observer.expected(found)
 
     return Coordinator(
-        make_dispatcher(setup, num_done, num_workers=len(crew.workers)),
+        dispatcher_of(setup, num_done, num_workers=len(crew.workers)),
         crew,
         observer,
         timeout_seconds=setup.config.pipeline.timeout_seconds,
         max_bad_samples=setup.config.pipeline.max_bad_samples,
         when_ready=when_ready,
         reserve=reserve,
-    )
-
-
-def make_dispatcher(setup: PipelineSetup, num_done: int, *, num_workers: int) -> Dispatcher:
-    """What decides who does what, where ``num_done`` steps are done."""
-    return Dispatcher(
-        setup.plan,
-        setup.data.dataset.lengths,
-        PageAllocator(setup.arena.num_pages, setup.arena.page_tokens),
-        num_workers=num_workers,
-        num_ranks=len(setup.config.pipeline.drafters),
-        num_done=num_done,
     )
 
 

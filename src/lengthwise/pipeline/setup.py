@@ -11,7 +11,8 @@ from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.setup import drafter_config, load_data, target_facts
 from lengthwise.errors import ConfigError
 from lengthwise.pipeline.arena import ArenaShape
-from lengthwise.pipeline.pages import pages_needed
+from lengthwise.pipeline.dispatch import Dispatcher
+from lengthwise.pipeline.pages import PageAllocator, pages_needed
 
 if TYPE_CHECKING:
     from lengthwise.dflash.config import DrafterConfig
@@ -57,6 +58,18 @@ def set_up_pipeline(config: TrainConfig) -> PipelineSetup:
     return PipelineSetup(config, data, plan, drafter, shape)
 
 
+def dispatcher_of(setup: PipelineSetup, num_done: int, *, num_workers: int) -> Dispatcher:
+    """What decides who does what, where ``num_done`` optimiser steps are done."""
+    return Dispatcher(
+        setup.plan,
+        setup.data.dataset.lengths,
+        PageAllocator(setup.arena.num_pages, setup.arena.page_tokens),
+        num_workers=num_workers,
+        num_ranks=len(setup.config.pipeline.drafters),
+        num_done=num_done,
+    )
+
+
 def _check_devices(config: TrainConfig) -> None:
     """Whether all devices are there, without touching one: the coordinator needs none itself."""
     section = config.pipeline
@@ -65,6 +78,10 @@ def _check_devices(config: TrainConfig) -> None:
             device = torch.device(name)
         except RuntimeError as error:
             raise ConfigError(f"pipeline: {name!r} is no device: {error}") from None
+        if section.engine == "ray":
+            if device.type not in {"cpu", "cuda"}:
+                raise ConfigError(f"pipeline: {name!r}: Ray gives out cpu and cuda")
+            continue
         there = torch.cuda.device_count() if device.type == "cuda" else 0
         if device.type not in {"cpu", "cuda"} or (
             device.type == "cuda" and (device.index or 0) >= there
@@ -78,6 +95,8 @@ def _check_devices(config: TrainConfig) -> None:
         raise ConfigError(
             f"pipeline.drafter_devices must be of one kind, got {', '.join(map(str, ranks))}"
         )
+    if section.engine == "ray":
+        return  # each actor gets a device of its own
     if ranks[0].type == "cuda" and len({device.index or 0 for device in ranks}) < len(ranks):
         raise ConfigError(
             "pipeline.drafter_devices: each CUDA device can be one rank's only, got "

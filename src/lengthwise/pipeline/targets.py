@@ -93,7 +93,8 @@ class Targets:
         fresh = self._reserve.replace(worker) if self._reserve is not None and needed else None
         ending = f"{worker.name} {worker.ending()}"
         if fresh is not None:
-            self._take_in(fresh)
+            self._of[fresh.number] = fresh
+            self._debts.owe(fresh)  # that it gets ready
             batches = f", and its {count} batches are run again" if count else ""
             _warn(f"{ending}; another one takes its place{batches}")
         elif needed and not self._staying:
@@ -113,11 +114,20 @@ class Targets:
                 self._leaving.add(worker)
                 dispatcher.retire(worker.number)
             for _ in range(wanted - len(staying)):
-                self._take_in(self._reserve.add())
-        for worker in self._leaving:
-            if worker.ready and not worker.gone and not self._debts.owes(worker):
-                worker.ready = False
-                worker.send(Leave())
+                worker = self._reserve.add()
+                self._of[worker.number] = worker
+        for worker in [one for one in self._leaving if not one.gone]:
+            self._send_away(worker)
+
+    def _send_away(self, worker: Child) -> None:
+        """Have a worker leave as soon as it has nothing to do; one that has no place yet, now."""
+        if self._debts.owes(worker):
+            return
+        if worker.ready:
+            worker.ready = False
+            worker.send(Leave())
+        elif worker.host is None:
+            worker.kill()
 
     def forget_batches(self) -> None:
         """What workers run is not heard of any more; evaluations are."""
@@ -132,10 +142,6 @@ class Targets:
         for worker in self._staying:
             if worker.ready:
                 dispatcher.joined(worker.number)
-
-    def _take_in(self, worker: Child) -> None:
-        self._of[worker.number] = worker
-        self._debts.owe(worker)  # that it gets ready
 
 
 def _warn(text: str) -> None:

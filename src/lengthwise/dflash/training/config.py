@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.limits import BatchLimits
+from lengthwise.dflash.training.pipeline_section import PipelineSection
 from lengthwise.dflash.training.problems import problem_lines
 from lengthwise.dflash.training.sections import (
     BatchingSection,
@@ -20,7 +21,6 @@ from lengthwise.dflash.training.sections import (
     LoggingSection,
     LossSection,
     OptimizerSection,
-    PipelineSection,
     RemixSection,
     ScheduleSection,
     Section,
@@ -67,12 +67,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> TrainConfig:
-        problems = [*self._of_steps(), *self._of_drafter()]
-        if bool(self.pipeline.target_devices) != bool(self.pipeline.drafter_devices):
-            problems.append(
-                "pipeline.target_devices and pipeline.drafter_devices belong together: give both "
-                "or neither"
-            )
+        problems = [*self._of_steps(), *self._of_drafter(), *self.pipeline.problems()]
         try:
             self.batching_config()
         except ConfigError as error:
