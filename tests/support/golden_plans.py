@@ -44,10 +44,17 @@ PLANS = {
         BatchingConfig(limits=PADDED, strategy="random", batch_sizing="fixed", drop_last=True),
         3,
     ),
+    "pooled, by shards": (BatchingConfig(limits=LIMITS, shards_per_group=3), 3),
+    "fixed, by shards": (
+        BatchingConfig(limits=LIMITS, boundaries=EDGES, batch_sizing="fixed", shards_per_group=3),
+        3,
+    ),
     "sorted": (BatchingConfig(limits=LIMITS, strategy="sorted", balance="cost"), 2),
     "random": (BatchingConfig(limits=LIMITS, strategy="random"), 2),
 }
 
+NUM_SHARDS = 10
+"""Of equal size, for the plans that look at shards."""
 
 LARGE = BatchLimits(max_tokens=65_536, max_batch_size=512)
 LARGE_PLANS = {
@@ -80,7 +87,8 @@ def digests():
     result = {}
     for values, plans in ((lengths(), PLANS), (many_lengths(), LARGE_PLANS)):
         for name, (config, num_replicas) in plans.items():
-            planner = Planner(values, config, num_replicas=num_replicas)
+            shards = [len(values) // NUM_SHARDS] * NUM_SHARDS
+            planner = Planner(values, config, num_replicas=num_replicas, shard_sizes=shards)
             result[name] = [planner.fingerprint, *(digest(planner.plan(epoch)) for epoch in (0, 5))]
     return result
 

@@ -145,10 +145,9 @@ def windows(
     Returns:
         ``bounds``, ``begins`` and ``cuts`` of :class:`Course`.
     """
-    groups, tails = layout.groups, layout.tails
+    groups, tail_ends = layout.groups, layout.tail_ends
     done = np.minimum(ends // groups[:, BATCH_SIZE], groups[:, NUM_FULL])
-    tail_ends = tails[:, 0] + tails[:, 1]
-    stops = np.append(groups[1:, FIRST_TAIL], len(tails))
+    stops = np.append(groups[1:, FIRST_TAIL], tail_ends.size)
     for group, (first, stop) in enumerate(zip(groups[:, FIRST_TAIL], stops, strict=True)):
         done[:, group] += np.searchsorted(tail_ends[first:stop], ends[:, group], side="right")
     done[-1] = np.diff(np.append(groups[:, FIRST_BATCH], layout.num_batches))

@@ -36,6 +36,7 @@ class FixedLayout:
         groups: rank of the first batch, samples of a full batch, number of full batches, first
             row in ``tails``; int64, shape (G, 4).
         tails: first place inside its group, and samples, of every tail batch; int64, (T, 2).
+        tail_ends: where each tail batch ends; int64, (T,).
         num_batches: batches of every epoch.
         num_split: full batches that were cut in two.
         num_dropped_batches: batches that ``drop_last`` leaves out each epoch.
@@ -44,6 +45,7 @@ class FixedLayout:
 
     groups: Int64Array
     tails: Int64Array
+    tail_ends: Int64Array
     num_batches: int
     num_split: int
     num_dropped_batches: int
@@ -83,11 +85,13 @@ def lay_out(prepared: Prepared, num_replicas: int) -> FixedLayout:
     counts = np.array([len(tail) for tail in tails], np.int64)
     num_batches = num_full + counts
     planned = num_full * sizes + [sum(tail) for tail in tails]
+    table = _tail_table(tails, num_full * sizes)
     return FixedLayout(
         groups=np.column_stack(
             (np.cumsum(num_batches) - num_batches, sizes, num_full, np.cumsum(counts) - counts)
         ),
-        tails=_tail_table(tails, num_full * sizes),
+        tails=table,
+        tail_ends=table.sum(axis=1),
         num_batches=int(num_batches.sum()),
         num_split=num_split,
         num_dropped_batches=int(surplus + np.count_nonzero(rest)) if drop_last else 0,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from lengthwise.core.limits import Int64Array
 
-PART = 1 << 20
-"""Samples that are read at once: what they take in int64 is 8 MiB."""
+PART = 1 << 18
+"""Samples that are read at once: what they take in int64 is 2 MiB."""
 _LONGEST = 2**53
 
 
@@ -116,7 +116,7 @@ class StoredLengths:
         return part.reshape(samples.shape)
 
     def parts(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Int64Array]]:
-        """Samples in order, about a million at once, each part with its first index."""
+        """Samples in order, some 100,000 at once, each part with its first index."""
         end = self.size if stop is None else stop
         for first in range(start, end, PART):
             yield first, self.read(first, min(first + PART, end))

@@ -1,0 +1,290 @@
+"""Plans of a few shards at a time: all that every plan promises, and few shards needed."""
+
+import warnings
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from lengthwise.core.config import BatchingConfig
+from lengthwise.core.limits import BatchLimits
+from lengthwise.core.planner import Planner, build_plan
+from lengthwise.core.random import Purpose, stream_key
+from lengthwise.errors import ConfigError, PlanError
+from lengthwise.loader.batch_sampler import BucketBatchSampler
+from support.check_plan import Expected, check_batches, check_plan
+from support.configs import cases
+from support.loader_runs import flat, take
+from support.planning import value_of
+from support.twins_random import shuffled
+
+LOCAL = ("pooled", "windowed", "bucketed", "random")
+LIMITS = BatchLimits(2000, 32)
+KINDS = {
+    "pooled": {},
+    "windowed": {"strategy": "windowed", "window_size": 50},
+    "bucketed": {"boundaries": (0, 20, 60, 301)},
+    "fixed": {"boundaries": (0, 20, 60, 301), "batch_sizing": "fixed"},
+    "fixed, lockstep": {"boundaries": (0, 20, 60, 301), "batch_sizing": "fixed", "balance": "cost"},
+    "fixed, shuffled": {"strategy": "random", "batch_sizing": "fixed", "order": "shuffled"},
+}
+
+
+def config_of(kind, **options):
+    return BatchingConfig(limits=LIMITS, **{**KINDS[kind], "shards_per_group": 3, **options})
+
+
+def by_source(num_shards=24, each=400):
+    """The bad case: every shard has lengths of its own, as where shards are sorted by source."""
+    rng = np.random.default_rng(5)
+    tops = np.linspace(12, 300, num_shards).astype(int)
+    return [rng.integers(max(1, top // 3), top + 1, each) for top in tops]
+
+
+@st.composite
+def sharded_cases(draw):
+    """A case, its samples in shards, and how many of them are planned together."""
+    case = draw(cases(strategies=LOCAL))
+    count = len(case.lengths)
+    cuts = draw(st.sets(st.integers(1, count - 1), max_size=8)) if count > 1 else set()
+    sizes = np.diff([0, *sorted(cuts), count]).tolist()
+    return case.changed(shards_per_group=draw(st.integers(1, len(sizes) + 1))), sizes
+
+
+def plan_or_none(case, sizes):
+    """The plan; None where there are too few samples or batches for the replicas."""
+    try:
+        return build_plan(
+            case.lengths,
+            case.config,
+            epoch=case.epoch,
+            num_replicas=case.num_replicas,
+            shard_sizes=sizes,
+        )
+    except PlanError:
+        event("impossible")
+        return None
+
+
+@settings(max_examples=300)
+@given(sharded_cases())
+def test_plans_by_shards_promise_what_all_plans_do(pair):
+    """Limits, every sample once, equal counts, exact totals: recomputed by plain loops."""
+    case, sizes = pair
+    plan = plan_or_none(case, sizes)
+    if plan is not None:
+        check_plan(plan, case.lengths, case.config, case.num_replicas)
+
+
+@settings(max_examples=100)
+@given(sharded_cases())
+def test_a_step_has_no_sample_of_an_earlier_group_than_the_step_before(pair):
+    """Group after group; at most one step has what an earlier group left over.
+
+    Where a plan lets every batch have samples of one group, groups never come back: the earliest
+    of a step is not before the latest of the one before. Which group a sample is in is not told by
+    the plan: it follows from the shards, in the order in which they first appear.
+    """
+    case, sizes = pair
+    assume(case.config.batch_sizing == "greedy")
+    plan = plan_or_none(case, sizes)
+    assume(plan is not None)
+    shard_of = np.repeat(np.arange(len(sizes)), sizes)
+    number_of = groups_by_shard(shard_of, plan, case.config.shards_per_group)
+    per_step = case.num_replicas * case.config.accumulation_steps
+    batches = [{number_of[shard_of[i]] for i in batch} for batch in plan]
+    assert all(len(groups) == 1 for groups in batches)
+    steps = [batches[i : i + per_step] for i in range(0, len(batches), per_step)]
+    for before, after in pairwise(steps):
+        assert max(map(max, before)) <= min(map(min, after))
+
+
+def groups_by_shard(shard_of, plan, per_group):
+    """Which group each shard is in, worked out from which shards share a batch."""
+    order = shard_order(plan, int(shard_of.max()) + 1)
+    return {shard: place // per_group for place, shard in enumerate(order)}
+
+
+def shard_order(plan, num_shards):
+    """The documented order of shards: a shuffle of all of them by the epoch's own stream."""
+    return shuffled(
+        list(range(num_shards)), stream_key(plan.config.seed, plan.epoch, Purpose.SHARDS)
+    )
+
+
+def open_shards(plan, shard_of, without=()):
+    """Shards that are needed at each step: from the first one that reads them to the last."""
+    first, last = {}, {}
+    for number, batch in enumerate(plan):
+        step = number // plan.num_replicas
+        if number in without:
+            continue
+        for shard in set(shard_of[batch].tolist()):
+            first.setdefault(shard, step)
+            last[shard] = step
+    changes = Counter(first.values())
+    changes.subtract(step + 1 for step in last.values())
+    return np.cumsum([changes[step] for step in range(plan.num_steps)])
+
+
+def waiting_batches(plan, shard_of, per_group):
+    """Batches with samples of groups that are no neighbours: fixed sizes wait until they are full.
+
+    A bucket has at most one of them a group.
+    """
+    number_of = groups_by_shard(shard_of, plan, per_group)
+    groups = [{number_of[shard] for shard in shard_of[batch].tolist()} for batch in plan]
+    return {number for number, found in enumerate(groups) if max(found) - min(found) > 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_shards_are_needed_at_a_time(kind):
+    """At most those of two groups, where a group has batches for several steps; else all are."""
+    shards = by_source()
+    shard_of = np.repeat(np.arange(24), 400)
+    config = config_of(kind)
+    for epoch in range(3):
+        plan = build_plan(shards, config, epoch=epoch, num_replicas=4)
+        waiting = waiting_batches(plan, shard_of, 3)
+        assert len(waiting) <= (3 * 8 if config.batch_sizing == "fixed" else 0)
+        assert open_shards(plan, shard_of, waiting).max() <= 6
+    whole = build_plan(shards, replace(config, shards_per_group=None), num_replicas=4)
+    assert open_shards(whole, shard_of).max() == 24
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_are_others_in_every_epoch_and_so_are_batches(kind):
+    """Shards are shuffled anew, and so are samples: few pairs of a batch meet again."""
+    shards = by_source()
+    planner = Planner(shards, config_of(kind))
+    first, second = (
+        {(a, b) for batch in planner.plan(epoch) for a in batch.tolist() for b in batch.tolist()}
+        for epoch in (0, 1)
+    )
+    pairs = {pair for pair in first if pair[0] < pair[1]}
+    assert len(pairs & second) < 0.15 * len(pairs)
+
+
+@settings(max_examples=50)
+@given(sharded_cases(), st.integers(1, 3), st.sampled_from([np.uint16, np.uint32, np.int32]))
+def test_shards_may_lie_in_one_array_or_in_several(pair, num_threads, dtype):
+    """And be of any type; threads change nothing. The lists that shards make are cut from one."""
+    case, sizes = pair
+    plan = plan_or_none(case, sizes)
+    assume(plan is not None and len(sizes) > 1)
+    cut = np.split(np.array(case.lengths, dtype), np.cumsum(sizes)[:-1])
+    other = build_plan(
+        cut,
+        case.config,
+        epoch=case.epoch,
+        num_replicas=case.num_replicas,
+        num_threads=num_threads,
+    )
+    assert value_of(other) == value_of(plan)
+
+
+def test_shards_are_part_of_the_fingerprint_where_they_are_looked_at():
+    """Other shards, another plan; without shards_per_group they are nothing but storage."""
+    shards = by_source()
+    config = config_of("pooled")
+    joined = np.concatenate(shards)
+    assert build_plan(shards, config).fingerprint != (
+        build_plan(joined, config, shard_sizes=[4_800, 4_800]).fingerprint
+    )
+    plain = replace(config, shards_per_group=None)
+    assert build_plan(shards, plain).fingerprint == build_plan(joined, plain).fingerprint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("worlds", [(4, 4), (4, 3), (2, 5, 3)])
+def test_a_run_is_resumed_on_any_number_of_replicas(kind, worlds):
+    """Every sample once, whatever happens to the number of replicas; few shards all the same."""
+    shards, config = by_source(num_shards=12, each=200), config_of(kind, shards_per_group=2)
+    shard_of = np.repeat(np.arange(12), 200)
+    seen, state, needed = [], None, []
+    for place, world in enumerate(worlds):
+        samplers = [
+            BucketBatchSampler(shards, config=config, rank=rank, num_replicas=world)
+            for rank in range(world)
+        ]
+        for sampler in samplers:
+            if state is not None:
+                sampler.load_state_dict(state)
+        last = place == len(worlds) - 1
+        steps = len(samplers[0]) if last else len(samplers[0]) // 3
+        taken = [take(iter(sampler), steps) for sampler in samplers]
+        for step in zip(*taken, strict=True):
+            seen += step
+            needed.append({int(shard) for batch in step for shard in shard_of[batch]})
+        state = samplers[0].state_dict()
+    assert sorted(flat(seen)) == list(range(2400))
+    check_batches(seen, Expected(np.concatenate(shards).tolist(), samplers[0].config))
+    first = {shard: min(i for i, s in enumerate(needed) if shard in s) for shard in range(12)}
+    final = {shard: max(i for i, s in enumerate(needed) if shard in s) for shard in range(12)}
+    spans = [sum(first[s] <= i <= final[s] for s in range(12)) for i in range(len(needed))]
+    most = 12 if config.batch_sizing == "fixed" else 6
+    assert max(spans) <= most
+
+
+def test_an_exact_resume_yields_what_would_have_come():
+    """On the same replicas, at every step."""
+    for kind in ("pooled", "fixed"):
+        shards, config = by_source(num_shards=8, each=100), config_of(kind)
+
+        def make(shards=shards, config=config):
+            return BucketBatchSampler(shards, config=config, rank=1, num_replicas=2)
+
+        whole = list(make())
+        for steps in range(1, len(whole)):
+            sampler = make()
+            take(iter(sampler), steps)
+            other = make()
+            other.load_state_dict(sampler.state_dict())
+            assert list(other) == whole[steps:]
+
+
+def test_epochs_by_shards_can_be_evened():
+    """As for any greedy plan; fixed sizes have the same number of batches anyway."""
+    for kind in ("pooled", "fixed"):
+        planner = Planner(by_source(), config_of(kind), num_replicas=3).evened(3)
+        assert len({planner.plan(epoch).num_batches for epoch in range(3)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, r"needs to know the shards: give lengths as a list of arrays.* or shard_sizes="),
+        ({"shard_sizes": [3, 0]}, "must each be at least 1 and add up to the 3 samples; the least"),
+        ({"shard_sizes": [1, 1]}, r"add up to the 3 samples; the least is 1, the sum 2"),
+        ({"shard_sizes": [1.0, 2.0]}, "one row of whole numbers"),
+    ],
+)
+def test_what_is_wrong_with_shards_is_said(arguments, message):
+    """The rule, the value, and the way out."""
+    with pytest.raises(ConfigError, match=message):
+        build_plan([5, 6, 7], config_of("pooled"), **arguments)
+
+
+def test_settings_that_cannot_go_together_are_refused():
+    """A number of shards is at least 1; sorted batches are of all samples."""
+    with pytest.raises(ConfigError, match="shards_per_group must be from 1"):
+        config_of("pooled", shards_per_group=0)
+    with pytest.raises(ConfigError, match="which strategy='sorted' cannot"):
+        BatchingConfig(limits=LIMITS, strategy="sorted", shards_per_group=2)
+
+
+def test_a_group_of_samples_that_are_all_dropped_has_no_batches():
+    """Two shards of three hold nothing but samples above the budget."""
+    shards = [np.full(5, 3000), np.full(7, 10), np.full(4, 2500)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in ("pooled", "random"):
+            config = BatchingConfig(
+                limits=LIMITS, strategy=kind, shards_per_group=1, oversize="drop"
+            )
+            plan = build_plan(shards, config)
+            assert sorted(i for batch in plan for i in batch.tolist()) == list(range(5, 12))
