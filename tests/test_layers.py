@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "core": {"errors"},
     "lengths": {"errors", "core"},
     "files": {"errors", "core"},
+    "cluster": {"errors", "core", "lengths", "files"},
     "compare": {"errors", "core"},
     "calibrate": {"errors", "core"},
     "predict": {"errors", "core", "compare"},
@@ -31,8 +32,9 @@ MAY_IMPORT = {
     "diagnose": {"errors", "core", "simulate", "dflash"},
     "report": {"errors", "core", "diagnose"},
     "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash", "pipeline"}
+    | {"cluster"}
     | {"predict", "calibrate", "simulate", "diagnose"},
-    "": {"errors", "core", "lengths", "files", "compare", "report"},
+    "": {"errors", "core", "lengths", "files", "cluster", "compare", "report"},
 }
 """Layer -> the other layers it may import; "" is the package's own front."""
 
@@ -43,6 +45,7 @@ AT_THE_TOP = {
     "core.kernels": {"numpy", "numba"},
     "lengths": {"numpy"},
     "files": {"numpy"},
+    "cluster": {"numpy"},
     "compare": {"numpy"},
     "predict": {"numpy"},
     "loader": {"numpy", "torch"},
@@ -59,9 +62,10 @@ AT_THE_TOP = {
 only what each layer is for. numba is slow to import, so it stays behind the kernels."""
 
 INSIDE_FUNCTIONS = {
-    "lengths": {"pyarrow", "datasets", "tokenizers", "transformers", "zstandard"},
+    "lengths": {"pyarrow", "datasets", "tokenizers", "transformers", "zstandard", "fsspec"},
+    "cluster": {"ray"},
     "files": {"pyarrow", "tomli_w"},
-    "integrations": {"torch", "accelerate", "torchdata", "transformers"},
+    "integrations": {"torch", "accelerate", "torchdata", "transformers", "ray"},
     "dflash": {"pyarrow", "datasets", "huggingface_hub", "jinja2", "yaml", "tqdm"},
     "calibrate": {"scipy", "torch", "transformers"},
     "report": {"jinja2", "vl_convert"},

@@ -9,6 +9,7 @@
     ├── MissingDependencyError (RuntimeError)   an extra that is not installed
     ├── PlanError (RuntimeError)          a plan that cannot be made
     │   └── PlanMismatchError             a state or file that belongs to another plan
+    ├── ClusterError (RuntimeError)       Ray cannot be joined, or lost what it ran
     ├── ModelError (ValueError)           a model that does not have what is needed of it
     └── TrainingError (RuntimeError)      a training run that cannot go on
         └── CheckpointError               a checkpoint that is damaged or belongs to another run
@@ -59,6 +60,10 @@ class PlanMismatchError(PlanError):
     """A saved state or plan belongs to other data, settings, version or replica count."""
 
 
+class ClusterError(LengthwiseError, RuntimeError):
+    """Ray cannot be started or joined, or work on it was lost too often."""
+
+
 class ModelError(LengthwiseError, ValueError):
     """A model lacks what is needed of it, or two models do not belong together."""
 
@@ -79,7 +84,7 @@ def is_failed_run(error: LengthwiseError) -> bool:
     """Whether work that was asked for rightly has failed: not wrong use, not bad input."""
     if isinstance(error, CheckpointError):
         return isinstance(error, CheckpointWriteError)
-    return isinstance(error, TrainingError)
+    return isinstance(error, (TrainingError, ClusterError))
 
 
 class LengthwiseWarning(UserWarning):

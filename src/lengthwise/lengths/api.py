@@ -112,20 +112,38 @@ def scan_lengths(
         MissingDependencyError: the format needs a package that is not installed.
         ConfigError: an argument is not one of its choices.
     """
+    options, threads = read_options(on_bad, tokenizer), default_threads(threads)
+    opened = _open(source, column, options, threads)
+    scan = gather_parts(opened.parts, opened.column, threads, progress)
+    return replace(scan, warnings=(*opened.warnings, *scan.warnings))
+
+
+def read_options(on_bad: str, tokenizer: Any) -> ReadOptions:
+    """What every reader needs to know, checked.
+
+    Raises:
+        ConfigError: an argument is not one of its choices.
+        DataError: the tokenizer's file cannot be read.
+    """
     if on_bad not in ON_BAD:
         raise ConfigError(f"on_bad must be 'error' or 'skip', got {on_bad!r}")
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads must be at least 1, got {threads}")
     count_tokens = None
     if tokenizer is not None:
         from lengthwise.lengths.tokens import token_counter
 
         count_tokens = token_counter(tokenizer)
-    options = ReadOptions(stop_at_bad=on_bad == "error", count_tokens=count_tokens)
-    threads = threads or min(os.cpu_count() or 1, MOST_THREADS)
-    opened = _open(source, column, options, threads)
-    scan = gather_parts(opened.parts, opened.column, threads, progress)
-    return replace(scan, warnings=(*opened.warnings, *scan.warnings))
+    return ReadOptions(stop_at_bad=on_bad == "error", count_tokens=count_tokens)
+
+
+def default_threads(threads: int | None) -> int:
+    """Threads that read, checked: one per CPU core unless given.
+
+    Raises:
+        ConfigError: a number below 1.
+    """
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads must be at least 1, got {threads}")
+    return threads or min(os.cpu_count() or 1, MOST_THREADS)
 
 
 def _open(source: Any, column: str | None, options: ReadOptions, threads: int) -> _Opened:

@@ -8,12 +8,15 @@ import numpy as np
 
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.core.wording import percent
-from lengthwise.lengths.result import ScanResult
+from lengthwise.lengths.result import Scanned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from lengthwise.core.limits import BatchLimits, Int64Array
+    from lengthwise.lengths.result import Ordered
 
 DOMINANT_SHARE = 0.5
 """A single length that more than this share of the samples has is worth a warning."""
@@ -24,7 +27,7 @@ _NUM_LISTED = 5
 
 
 def warnings_for(
-    lengths: npt.ArrayLike | ScanResult | LengthHistogram, limits: BatchLimits | None = None
+    lengths: npt.ArrayLike | Scanned | LengthHistogram, limits: BatchLimits | None = None
 ) -> list[str]:
     """What looks wrong about lengths, one sentence each.
 
@@ -36,18 +39,23 @@ def warnings_for(
         lengths: an array in source order, a scan, or a histogram (which has no order).
         limits: what a batch may hold.
     """
-    if isinstance(lengths, ScanResult):
-        ordered = None if lengths.is_histogram else lengths.lengths
-        histogram, row_index = lengths.histogram, lengths.row_index
+    ordered: Ordered | None
+    rows_of: Callable[[Int64Array], Int64Array] = _same
+    if isinstance(lengths, Scanned):
+        histogram, ordered, rows_of = lengths.histogram, lengths.ordered, lengths.source_rows
     elif isinstance(lengths, LengthHistogram):
-        ordered, histogram, row_index = None, lengths, None
+        histogram, ordered = lengths, None
     else:
-        histogram, row_index = LengthHistogram.from_lengths(lengths), None
+        histogram = LengthHistogram.from_lengths(lengths)
         ordered = np.asarray(lengths).astype(np.int64, copy=False)
     found = [*_shape_warnings(histogram), *_order_warnings(ordered, histogram)]
     if limits is not None:
-        found += _budget_warnings(histogram, ordered, row_index, limits)
+        found += _budget_warnings(histogram, ordered, rows_of, limits)
     return found
+
+
+def _same(samples: Int64Array) -> Int64Array:
+    return samples
 
 
 def _shape_warnings(histogram: LengthHistogram) -> list[str]:
@@ -73,7 +81,7 @@ def _shape_warnings(histogram: LengthHistogram) -> list[str]:
     return []
 
 
-def _order_warnings(ordered: Int64Array | None, histogram: LengthHistogram) -> list[str]:
+def _order_warnings(ordered: Ordered | None, histogram: LengthHistogram) -> list[str]:
     if ordered is None or ordered.size < FEWEST_SORTED or len(histogram) == 1:
         return []
     for direction, sign in (("rising", 1), ("falling", -1)):
@@ -86,7 +94,7 @@ def _order_warnings(ordered: Int64Array | None, histogram: LengthHistogram) -> l
     return []
 
 
-def _is_sorted(lengths: Int64Array, sign: int) -> bool:
+def _is_sorted(lengths: Ordered, sign: int) -> bool:
     """Whether lengths never fall (sign 1) or never rise (-1); stops at the first break."""
     for first in range(0, lengths.size - 1, _BLOCK):
         block = lengths[first : first + _BLOCK + 1]
@@ -97,8 +105,8 @@ def _is_sorted(lengths: Int64Array, sign: int) -> bool:
 
 def _budget_warnings(
     histogram: LengthHistogram,
-    ordered: Int64Array | None,
-    row_index: Int64Array | None,
+    ordered: Ordered | None,
+    rows_of: Callable[[Int64Array], Int64Array],
     limits: BatchLimits,
 ) -> list[str]:
     allowed = limits.longest_allowed
@@ -107,8 +115,7 @@ def _budget_warnings(
         return []
     where = ""
     if ordered is not None:
-        rows = np.flatnonzero(ordered > allowed)[:_NUM_LISTED]
-        rows = rows if row_index is None else row_index[rows]
+        rows = rows_of(_first_above(ordered, allowed))
         more = ", ..." if above.num_samples > rows.size else ""
         where = f" (rows {', '.join(f'{row:,}' for row in rows.tolist())}{more})"
     verb = "sample is" if above.num_samples == 1 else "samples are"
@@ -117,3 +124,14 @@ def _budget_warnings(
         f"max_tokens = {limits.max_tokens:,}{where}; the longest has {above.longest:,}"
     )
     return [too_long]
+
+
+def _first_above(lengths: Ordered, allowed: int) -> Int64Array:
+    """The first samples that are longer, as many as are listed."""
+    found: list[int] = []
+    for first in range(0, lengths.size, _BLOCK):
+        block = lengths[first : first + _BLOCK]
+        found += (first + np.flatnonzero(block > allowed)).tolist()
+        if len(found) >= _NUM_LISTED:
+            break
+    return np.array(found[:_NUM_LISTED], np.int64)

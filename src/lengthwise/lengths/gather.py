@@ -18,7 +18,7 @@ from lengthwise.lengths.result import BadRow, ScanResult, SourceFile
 from lengthwise.lengths.rows import NUM_LISTED, Part, Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from lengthwise.core.limits import Int64Array
@@ -75,23 +75,47 @@ def gather_parts(
     for part, piece in zip(parts, pieces, strict=True):
         if part.file is not None:
             files[part.file] = files.get(part.file, 0) + len(piece.lengths)
-    bad = [row for piece in pieces for row in piece.bad][:NUM_LISTED]
+    bad = [row for piece in pieces for row in piece.bad]
+    is_histogram = bool(parts) and all(part.is_histogram for part in parts)
+    return scan_result(lengths, bad, files, column, is_histogram=is_histogram)
+
+
+def scan_result(
+    lengths: Int64Array,
+    bad: Sequence[BadRow],
+    files: Mapping[str, int],
+    column: str | None,
+    *,
+    is_histogram: bool,
+) -> ScanResult:
+    """What all rows of a source come to.
+
+    Args:
+        lengths: of every row, 0 where it is bad; int64, shape (num_rows,).
+        bad: the first bad rows, in source order.
+        files: path -> rows, in source order.
+        column: the column used.
+        is_histogram: the order says nothing.
+
+    Raises:
+        BadLengthError: there are rows, and all are bad.
+    """
     row_index, num_rows = None, int(lengths.size)
     if bad:
         kept = lengths > 0
         row_index, lengths = np.flatnonzero(kept), lengths[kept]
-        _require_some(lengths, num_rows, bad)
+        require_some(lengths.size, num_rows, bad)
     scan = ScanResult(
         lengths=lengths,
         histogram=LengthHistogram.from_lengths(lengths),
         num_rows_read=num_rows,
         num_bad=num_rows - int(lengths.size),
-        first_bad=tuple(bad),
+        first_bad=tuple(bad[:NUM_LISTED]),
         files=tuple(SourceFile(path, rows) for path, rows in files.items()),
         column=column,
         warnings=(),
         row_index=row_index,
-        is_histogram=bool(parts) and all(part.is_histogram for part in parts),
+        is_histogram=is_histogram,
     )
     return replace(scan, warnings=tuple(warnings_for(scan)))
 
@@ -164,8 +188,13 @@ def _joined(arrays: list[Int64Array]) -> Int64Array:
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
 
 
-def _require_some(lengths: Int64Array, num_rows: int, bad: list[BadRow]) -> None:
-    if lengths.size == 0:
+def require_some(num_kept: int, num_rows: int, bad: Sequence[BadRow]) -> None:
+    """Refuse a source of bad rows only.
+
+    Raises:
+        BadLengthError: no row was kept.
+    """
+    if num_kept == 0:
         raise BadLengthError(
             f"none of the {num_rows:,} rows has a usable length; the first: {bad[0]}. Is this the "
             f"right column, and was it ever filled in?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +90,14 @@ class ScanSettings:
         on_bad: "error" or "skip".
         tokenizer: a hash of it; None without.
         rows_per_shard: rows after which a shard ends, about.
+        source: a hash of the names of the files, in order.
     """
 
     column: str | None
     on_bad: str
     tokenizer: str | None
     rows_per_shard: int
+    source: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +175,11 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "fingerprint": manifest.fingerprint,
         **asdict(manifest.settings),
         "histogram": {"lengths": counts.lengths.tolist(), "counts": counts.counts.tolist()},
-        "shards": [asdict(shard) for shard in manifest.shards],
     }
-    write_whole(directory / MANIFEST, (json.dumps(data, indent=1) + "\n").encode())
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in data.items()]
+    shards = ",\n  ".join(json.dumps(asdict(shard)) for shard in manifest.shards)
+    lines.append(f'"shards": [\n  {shards}\n ]')
+    write_whole(directory / MANIFEST, ("{\n " + ",\n ".join(lines) + "\n}\n").encode())
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -196,7 +200,7 @@ def read_manifest(directory: Path) -> Manifest:
             )
         return Manifest(
             settings=ScanSettings(
-                data["column"], data["on_bad"], data["tokenizer"], data["rows_per_shard"]
+                **{field.name: data[field.name] for field in fields(ScanSettings)}
             ),
             dtype=str(np.dtype(data["dtype"])),
             shards=tuple(map(Shard.from_dict, data["shards"])),

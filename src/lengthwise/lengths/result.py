@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -89,3 +89,39 @@ class ScanResult:
     def num_kept(self) -> int:
         """Samples with a usable length."""
         return int(self.lengths.size)
+
+    @property
+    def ordered(self) -> Ordered | None:
+        """The lengths in source order; None where their order says nothing."""
+        return None if self.is_histogram else self.lengths
+
+    def source_rows(self, samples: Int64Array) -> Int64Array:
+        """The rows of some samples in the concatenated source, counted from 0."""
+        return samples if self.row_index is None else self.row_index[samples]
+
+
+class Ordered(Protocol):
+    """Lengths of which a range can be had: an array, or shards on disk."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+
+    def __getitem__(self, rows: slice, /) -> Int64Array:
+        """A plain range of them."""
+
+
+@runtime_checkable
+class Scanned(Protocol):
+    """What every scan can tell, wherever its lengths are."""
+
+    @property
+    def histogram(self) -> LengthHistogram:
+        """The lengths, counted."""
+
+    @property
+    def ordered(self) -> Ordered | None:
+        """The lengths in source order; None where their order says nothing."""
+
+    def source_rows(self, samples: Int64Array) -> Int64Array:
+        """The rows of some samples in the concatenated source, counted from 0."""

@@ -12,7 +12,8 @@ A directory of shards holds
     One JSON object, ``"format": "lengthwise.lengths", "version": 1``: ``dtype``, ``num_samples``,
     ``num_rows``, ``fingerprint`` (:func:`~lengthwise.core.fingerprint.lengths_fingerprint` of all
     lengths), ``histogram`` (``lengths`` and ``counts``), ``column``, ``on_bad``, ``tokenizer`` (a
-    hash, or null), ``rows_per_shard`` and ``shards``, in order. Each of these has ``file``,
+    hash, or null), ``rows_per_shard``, ``source`` (a hash of the files' names) and ``shards``, in
+    order. Each of these has ``file``,
     ``num_samples``, ``num_bad``, ``fingerprint``, ``first_bad`` (file, row, reason, unit),
     ``key`` (a hash of what it was made from) and ``spans``: its source files in order, with the
     first row and the number of rows of each. It is written last, so that a directory with a
@@ -190,22 +191,28 @@ class LengthShards:
         start, stop, _step = rows.indices(self.num_samples)
         return self.read(start, stop).astype(np.int64)
 
-    def row_index(self) -> Int64Array | None:
-        """For each sample its row in the source, bad rows counted; None if no row was left out.
+    def source_rows(self, samples: Int64Array) -> Int64Array:
+        """The rows of some samples in the source, bad rows counted, from 0.
+
+        Args:
+            samples: numbers of samples, int64, shape (n,).
 
         Returns:
-            int64, shape (num_samples,).
+            int64, shape (n,).
         """
-        if not any(shard.num_bad for shard in self.manifest.shards):
-            return None
-        found, first = [], 0
-        for shard in self.manifest.shards:
-            rows = np.arange(first, first + shard.num_rows)
-            if shard.num_bad:
-                rows = np.delete(rows, np.load(self.directory / shard.bad_file))
-            found.append(rows)
-            first += shard.num_rows
-        return np.concatenate(found)
+        shards = self.manifest.shards
+        if not any(shard.num_bad for shard in shards):
+            return samples
+        rows = np.empty_like(samples)
+        first_rows = [*accumulate((shard.num_rows for shard in shards), initial=0)]
+        numbers = np.searchsorted(self.offsets, samples, side="right") - 1
+        for number in np.unique(numbers).tolist():
+            kept = np.arange(first_rows[number], first_rows[number + 1])
+            if shards[number].num_bad:
+                kept = np.delete(kept, np.load(self.directory / shards[number].bad_file))
+            here = numbers == number
+            rows[here] = kept[samples[here] - self.offsets[number]]
+        return rows
 
 
 def fields(path: str) -> None:

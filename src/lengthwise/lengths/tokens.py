@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,6 +44,23 @@ def token_counter(tokenizer: Any) -> CountTokens:
     )
 
 
+def tokenizer_hash(tokenizer: Any) -> str:
+    """Short text that changes when a tokenizer does; of a callable only its name is known."""
+    if isinstance(tokenizer, (str, os.PathLike)):
+        content = _file(Path(tokenizer)).read_bytes()
+    elif hasattr(tokenizer, "to_str"):
+        content = str(tokenizer.to_str()).encode()
+    else:
+        kind = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
+        name = getattr(tokenizer, "name_or_path", "")
+        content = f"{kind.__module__}.{kind.__qualname__} {name}".encode()
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _file(path: Path) -> Path:
+    return path / "tokenizer.json" if path.is_dir() else path
+
+
 def _load(path: Path) -> Any:
     try:
         from tokenizers import Tokenizer
@@ -51,7 +69,7 @@ def _load(path: Path) -> Any:
             "counting the tokens of text needs the tokenizers package: "
             "pip install 'lengthwise[text]'"
         ) from None
-    file = path / "tokenizer.json" if path.is_dir() else path
+    file = _file(path)
     if not file.is_file():
         raise DataError(
             f"there is no tokenizer file {str(file)!r}; give the path of a tokenizer.json"
