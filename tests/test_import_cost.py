@@ -21,6 +21,8 @@ HEAVY = (
     "tokenizers",
     "transformers",
     "torch",
+    "ray",
+    "fsspec",
     "jinja2",
     "vl_convert",
     "zstandard",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lengthwise._version import __version__
 
 if TYPE_CHECKING:
+    from lengthwise.cluster.scan import scan_on_ray, write_shards
     from lengthwise.compare.strategies import Comparison, compare_strategies
     from lengthwise.core.boundaries import evaluate_boundaries, optimize_boundaries
     from lengthwise.core.bucketing import Bucketing
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lengthwise.files.plan_file import read_plan, write_plan
     from lengthwise.lengths.api import read_lengths, scan_lengths
     from lengthwise.lengths.histogram_file import load_histogram, save_histogram
+    from lengthwise.lengths.shards import LengthShards, open_shards
 
 _HOME = {
     "BatchLimits": "core.limits",
@@ -39,6 +41,7 @@ _HOME = {
     "LengthHistogram": "core.histogram",
     "PaddedTokens": "core.cost",
     "PlanStats": "core.stats",
+    "LengthShards": "lengths.shards",
     "Planner": "core.planner",
     "StepTime": "core.cost",
     "Steps": "core.cost",
@@ -48,6 +51,7 @@ _HOME = {
     "evaluate_boundaries": "core.boundaries",
     "load_histogram": "lengths.histogram_file",
     "measure_diversity": "core.diversity",
+    "open_shards": "lengths.shards",
     "optimize_boundaries": "core.boundaries",
     "optimize_curve": "core.curve",
     "read_config": "files.config_file",
@@ -55,8 +59,10 @@ _HOME = {
     "read_plan": "files.plan_file",
     "save_histogram": "lengths.histogram_file",
     "scan_lengths": "lengths.api",
+    "scan_on_ray": "cluster.scan",
     "write_config": "files.config_file",
     "write_plan": "files.plan_file",
+    "write_shards": "cluster.scan",
 }
 """Public name -> the module that defines it."""
 
@@ -68,6 +74,7 @@ __all__ = [
     "Diversity",
     "EpochPlan",
     "LengthHistogram",
+    "LengthShards",
     "PaddedTokens",
     "PlanStats",
     "Planner",
@@ -80,6 +87,7 @@ __all__ = [
     "evaluate_boundaries",
     "load_histogram",
     "measure_diversity",
+    "open_shards",
     "optimize_boundaries",
     "optimize_curve",
     "read_config",
@@ -87,8 +95,10 @@ __all__ = [
     "read_plan",
     "save_histogram",
     "scan_lengths",
+    "scan_on_ray",
     "write_config",
     "write_plan",
+    "write_shards",
 ]
 
 

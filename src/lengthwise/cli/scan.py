@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lengthwise.cli import options
-from lengthwise.cli.output import print_json, print_line, print_note, print_table
+from lengthwise.cli.output import print_json, print_line, print_note, print_table, progress
+from lengthwise.cli.source import LABEL, paths_of, with_oddities
+from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from lengthwise.lengths.result import ScanResult
+    from lengthwise.lengths.shard_scan import ShardScan
+
+
+class EngineChoice(StrEnum):
+    """Who reads."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 FILES_SHOWN = 20
@@ -23,8 +35,9 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Write the lengths in source order: .npy (int64) or .parquet (columns row, length). "
-        "Reading that file later takes no time.",
+        help="Write the lengths in source order: .npy (int64), .parquet (columns row, length), or "
+        "a directory of shards, which goes on where an earlier scan stood. Reading that later "
+        "takes no time.",
         show_default=False,
     ),
 ]
@@ -33,6 +46,33 @@ Histogram = Annotated[
     typer.Option(
         "--histogram",
         help="Write how many samples have which length: .csv (length,count), .json or .npz.",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    EngineChoice,
+    typer.Option(
+        "--engine",
+        help="Who reads: threads of this process (local), or the tasks of a Ray cluster (ray). "
+        "The result is the same.",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        help="The cluster of --engine ray: HOST:6379, auto (the one on this machine), or local "
+        "(started here, for this scan). By default RAY_ADDRESS, else local.",
+        show_default=False,
+    ),
+]
+RowsPerShard = Annotated[
+    int | None,
+    typer.Option(
+        "--rows-per-shard",
+        min=1,
+        help="Rows after which a shard ends; files and runs of row groups are never cut. By "
+        "default about a million.",
         show_default=False,
     ),
 ]
@@ -61,6 +101,9 @@ def command(
     histogram: Histogram = None,
     with_histogram: FullHistogram = False,
     max_tokens: Budget = None,
+    engine: Engine = EngineChoice.LOCAL,
+    ray_address: RayAddress = None,
+    rows_per_shard: RowsPerShard = None,
     threads: options.Threads = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -70,19 +113,32 @@ def command(
     A length is the number of tokens of one sample. Only the column that holds the lengths is
     read; a column of token lists is measured by its structure.
     """
-    from lengthwise.cli.source import load_lengths
     from lengthwise.core.limits import BatchLimits
     from lengthwise.lengths.histogram_file import save_histogram
     from lengthwise.lengths.lengths_file import check_target, save_lengths
+    from lengthwise.lengths.result import ScanResult
 
-    if output is not None:
+    in_shards = output is not None and (not output.suffix or output.is_dir())
+    if output is not None and not in_shards:
         check_target(output)
     limits = None if max_tokens is None else BatchLimits(max_tokens)
-    scan = load_lengths(
-        source, column, on_bad, tokenizer, quiet=quiet, threads=threads, limits=limits
-    )
+    how: dict[str, Any] = {
+        "column": column,
+        "on_bad": str(on_bad),
+        "tokenizer": None if tokenizer is None else str(tokenizer),
+    }
+    place = {"engine": str(engine), "ray_address": ray_address, "threads": threads}
+    with progress(LABEL, quiet=quiet) as report:
+        how["progress"] = report
+        scan: ScanResult | ShardScan
+        if output is not None and in_shards:
+            scan = _into_shards(source, output, rows_per_shard, {**how, **place})
+        else:
+            scan = _into_memory(source, rows_per_shard, place, how)
+    scan = with_oddities(scan, limits)
     if output is not None:
-        save_lengths(scan, output)
+        if isinstance(scan, ScanResult):
+            save_lengths(scan, output)
         print_note(f"lengths written to {output}")
     if histogram is not None:
         save_histogram(scan.histogram, histogram)
@@ -93,8 +149,39 @@ def command(
         _print(scan)
 
 
-def summary(scan: ScanResult, *, with_histogram: bool) -> dict[str, Any]:
+def _into_shards(
+    source: list[str], output: Path, rows_per_shard: int | None, how: dict[str, Any]
+) -> ShardScan:
+    from lengthwise.cluster.scan import write_shards
+    from lengthwise.lengths.jobs import ROWS_PER_SHARD
+
+    rows = rows_per_shard or ROWS_PER_SHARD
+    scan = write_shards(paths_of(source), output, rows_per_shard=rows, **how)
+    if scan.num_found:
+        print_note(f"{scan.num_found:,} of {len(scan.shards.paths):,} shards were there already")
+    return scan
+
+
+def _into_memory(
+    source: list[str], rows_per_shard: int | None, place: dict[str, Any], how: dict[str, Any]
+) -> ScanResult:
+    if rows_per_shard is not None:
+        raise ConfigError("--rows-per-shard belongs to shards: give --output a directory")
+    if place["engine"] == EngineChoice.RAY:
+        from lengthwise.cluster.scan import scan_on_ray
+
+        return scan_on_ray(paths_of(source), ray_address=place["ray_address"], **how)
+    from lengthwise.lengths.api import scan_lengths
+
+    if place["ray_address"] is not None:
+        raise ConfigError("--ray-address belongs to --engine ray")
+    return scan_lengths(paths_of(source), threads=place["threads"], **how)
+
+
+def summary(scan: ScanResult | ShardScan, *, with_histogram: bool) -> dict[str, Any]:
     """The JSON object of ``scan --json``."""
+    from lengthwise.lengths.result import ScanResult
+
     counts = scan.histogram
     empty = counts.num_samples == 0
     data: dict[str, Any] = {
@@ -113,12 +200,25 @@ def summary(scan: ScanResult, *, with_histogram: bool) -> dict[str, Any]:
         "warnings": list(scan.warnings),
         "files": [asdict(file) for file in scan.files],
     }
+    if not isinstance(scan, ScanResult):
+        data["shards"] = _shards(scan)
     if with_histogram:
         data["histogram"] = {"lengths": counts.lengths, "counts": counts.counts}
     return data
 
 
-def _print(scan: ScanResult) -> None:
+def _shards(scan: ShardScan) -> dict[str, Any]:
+    shards = scan.shards
+    return {
+        "directory": str(shards.directory),
+        "num_shards": len(shards.paths),
+        "num_found": scan.num_found,
+        "dtype": shards.manifest.dtype,
+        "fingerprint": shards.fingerprint,
+    }
+
+
+def _print(scan: ScanResult | ShardScan) -> None:
     counts = scan.histogram
     files = f" in {len(scan.files):,} files" if len(scan.files) > 1 else ""
     column = "" if scan.column is None else f", column {scan.column!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lengthwise.cli.output import print_warning, progress
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
     from lengthwise.core.limits import BatchLimits
     from lengthwise.lengths.result import ScanResult
+    from lengthwise.lengths.shard_scan import ShardScan
 
+    Scan = TypeVar("Scan", bound=ScanResult | ShardScan)
+
+LABEL = "reading lengths"
 LISTED_BAD_ROWS = 5
 """How many skipped rows are listed; all are counted."""
 
@@ -39,18 +43,34 @@ def load_lengths(
         LengthwiseError: nothing to read, no such column, or a bad row; the app prints it.
     """
     from lengthwise.lengths.api import scan_lengths
-    from lengthwise.lengths.checks import warnings_for
-    from lengthwise.lengths.storage import is_url
 
-    with progress("reading lengths", quiet=quiet) as report:
+    with progress(LABEL, quiet=quiet) as report:
         scan = scan_lengths(
-            [item if is_url(item) else Path(item) for item in source],
+            paths_of(source),
             column=column,
             on_bad=str(on_bad),
             tokenizer=None if tokenizer is None else str(tokenizer),
             threads=threads,
             progress=report,
         )
+    return with_oddities(scan, limits)
+
+
+def paths_of(source: Sequence[str]) -> list[Path | str]:
+    """SOURCE as paths and URLs: one word is a path here, never a text."""
+    from lengthwise.lengths.storage import is_url
+
+    return [item if is_url(item) else Path(item) for item in source]
+
+
+def with_oddities(scan: Scan, limits: BatchLimits | None) -> Scan:
+    """Print what is odd about a scan on standard error.
+
+    Returns:
+        The scan, its warnings with those about ``limits``.
+    """
+    from lengthwise.lengths.checks import warnings_for
+
     if limits is not None:
         both = dict.fromkeys((*scan.warnings, *warnings_for(scan, limits)))
         scan = replace(scan, warnings=tuple(both))
