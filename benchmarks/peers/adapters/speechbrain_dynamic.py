@@ -8,11 +8,11 @@ from importlib.machinery import ModuleSpec
 
 from peers.case import About, skip_package_code
 
+skip_package_code("speechbrain", "speechbrain.dataio", "speechbrain.utils")
 # It loads torchaudio for reading audio, which the sampler has no use for.
 torchaudio = types.ModuleType("torchaudio")
 torchaudio.__spec__ = ModuleSpec("torchaudio", None)
 sys.modules.setdefault("torchaudio", torchaudio)
-skip_package_code("speechbrain", "speechbrain.dataio", "speechbrain.utils")
 from speechbrain.dataio.sampler import DynamicBatchSampler  # noqa: E402 - see above
 
 
