@@ -20,9 +20,11 @@ class RayWatching(Silent):
     def __init__(self, after=None, act=None):
         super().__init__()
         self.after, self.act, self.flow = after, act, None
+        self.pids = {}
 
     def stepped(self, position, result, facts):
         super().stepped(position, result, facts)
+        self.pids |= actors()
         if position.num_steps == self.after:
             self.act(self)
 
@@ -38,6 +40,19 @@ class RayWatching(Silent):
         return [place.num_steps for place, _, _ in self.steps]
 
 
+def killing(name, number, after=2):
+    """An observer that sends a signal to the processes of actors whose name begins so."""
+
+    def act(seen):
+        chosen = [pid for child, pid in actors().items() if child.startswith(name)]
+        assert chosen
+        seen.killed = chosen
+        for pid in chosen:
+            os.kill(pid, number)
+
+    return RayWatching(after, act)
+
+
 def run_on_ray(folder, output, observer=None, entries=ENTRIES, **changes):
     """From the newest checkpoint to the end, or to whatever happens: outcome and observer."""
     more = {"engine": "ray", **changes.pop("pipeline", {})}
@@ -46,42 +61,34 @@ def run_on_ray(folder, output, observer=None, entries=ENTRIES, **changes):
 
 
 def actors():
-    """Pid of each living actor of a pipeline, by Ray's own table."""
+    """Name of each living actor of a pipeline -> its process, by Ray's own table."""
     import ray
 
-    table = ray._private.state.actors().values()
-    return [
-        one["Pid"]
-        for one in table
+    return {
+        one["Name"].removeprefix("lengthwise "): one["Pid"]
+        for one in ray._private.state.actors().values()
         if one["State"] == "ALIVE" and one["ActorClassName"] == "ChildActor"
+    }
+
+
+def left_on_ray():
+    """Actors, placement groups, resources and objects of a pipeline that are still there."""
+    import ray
+
+    groups = ray.util.placement_group_table().values()
+    free, there = ray.available_resources(), ray.cluster_resources()
+    names = ("CPU", "object_store_memory")
+    return [
+        *actors(),
+        *(group for group in groups if group["state"] != "REMOVED"),
+        *(name for name in names if free.get(name) != there[name]),
     ]
 
 
-def check_nothing_left_on_ray(seconds=20):
-    """No actor, no placement group that is not removed, no object that is referred to."""
-    import ray
-
-    def left():
-        groups = ray.util.placement_group_table().values()
-        return [
-            *actors(),
-            *[group for group in groups if group["state"] != "REMOVED"],
-            *(
-                []
-                if ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"]
-                else [1]
-            ),
-        ]
-
+def check_nothing_left_on_ray(observer, seconds=20):
+    """All is given back; actors were seen before, so that the check can fail."""
+    assert observer.pids
     until = time.monotonic() + seconds
-    while found := left():
+    while found := left_on_ray():
         assert time.monotonic() < until, found
         time.sleep(0.1)
-
-
-def pid_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

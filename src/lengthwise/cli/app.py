@@ -36,6 +36,7 @@ COMMANDS = {
 DFLASH_COMMANDS = {
     "prepare": "Conversations to training samples: the target answers anew, Parquet comes out.",
     "train": "Train a drafter from a config file, on one device or several.",
+    "scale": "More or fewer target workers for a run on Ray, while it goes on.",
     "report": "A training run as one HTML page: curves, queues, speed, tables.",
     "generate": "Text from the target, sped up by a drafter, without changing a token.",
     "evaluate": "What a drafter gains: tokens per verification, speed, mismatches, by task.",

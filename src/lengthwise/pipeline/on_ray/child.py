@@ -200,6 +200,11 @@ def ending_of(text: str) -> str:
     for mark in ("Worker exit detail:", "worker process has died."):
         _, found, detail = text.partition(mark)
         if found:
-            reason = detail.partition("There are some potential root causes")[0]
-            return f"was lost: its process has died. {' '.join(reason.split())}".rstrip(". ")
-    return f"was lost: {' '.join(text.split())}".rstrip(". ")
+            for advice in ("There are some potential root causes", "Some common causes include"):
+                detail = detail.partition(advice)[0]
+            return f"was lost: its process has died. {_one_line(detail)}".rstrip(". ")
+    return f"was lost: {_one_line(text)}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(". ")

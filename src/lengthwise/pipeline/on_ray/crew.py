@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, cast
 
@@ -197,6 +198,8 @@ class RayCrew:
             "scheduling_strategy": strategy,
             "max_restarts": 0,
             "max_task_retries": 0,
+            # For whoever looks at the cluster; names must differ there.
+            "name": f"lengthwise {name} {secrets.token_hex(4)}",
         }
         actor = ray.remote(ChildActor).options(**options).remote()
         child = RayChild(name, number, actor, self._shelf, bundle)

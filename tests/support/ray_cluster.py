@@ -1,0 +1,75 @@
+"""Several machines of a cluster, imitated on this one: each has a Ray daemon and an object store.
+
+What is small would travel with the messages; here it waits in the object stores, as large features
+do, so that it is lost with its machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from contextlib import contextmanager
+
+from support import local_ray
+
+STORE_BYTES = 80 << 20
+ENVIRONMENT = {
+    **local_ray.ENVIRONMENT,
+    "RAY_max_direct_call_object_size": "2000",
+    # A machine that is silent for two seconds is lost; otherwise half a minute.
+    "RAY_health_check_initial_delay_ms": "2000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "4",
+}
+
+
+@contextmanager
+def running_cluster(*machines):
+    """Start the machines, connect to the first, yield the cluster and its nodes in order.
+
+    Args:
+        machines: custom resources of each; 8 CPUs, as Ray believes, have all.
+    """
+    before = {name: os.environ.get(name) for name in (*ENVIRONMENT, "PYTHONPATH")}
+    os.environ.update(ENVIRONMENT)
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before["PYTHONPATH"]]))
+    folder = tempfile.mkdtemp(prefix="lw")  # short: a Unix socket's path has 107 bytes
+    cluster = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+            from ray.cluster_utils import Cluster
+
+            cluster = Cluster()
+            nodes = [
+                cluster.add_node(
+                    num_cpus=8,
+                    num_gpus=0,
+                    resources=resources,
+                    object_store_memory=STORE_BYTES,
+                    include_dashboard=False,
+                    **({"temp_dir": folder} if number == 0 else {}),
+                )
+                for number, resources in enumerate(machines)
+            ]
+            ray.init(address=cluster.address, configure_logging=False, log_to_driver=False)
+            cluster.wait_for_nodes()
+        yield cluster, nodes
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+
+            ray.shutdown()
+            if cluster is not None:
+                cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
