@@ -193,12 +193,12 @@ def read_manifest(directory: Path) -> Manifest:
         raise DataError(f"{directory} holds no {MANIFEST}: it is no directory of length shards")
     try:
         data = json.loads(path.read_bytes())
-        if data["format"] != FORMAT or data["version"] != VERSION:
+        if data.get("format") != FORMAT or data.get("version") != VERSION:
             raise DataError(
-                f"{path} is {data['format']!r}, version {data['version']!r}; this is read: "
+                f"{path} is {data.get('format')!r}, version {data.get('version')!r}; this is read: "
                 f"{FORMAT!r}, version {VERSION}"
             )
-        return Manifest(
+        manifest = Manifest(
             settings=ScanSettings(
                 **{field.name: data[field.name] for field in fields(ScanSettings)}
             ),
@@ -210,10 +210,16 @@ def read_manifest(directory: Path) -> Manifest:
             ),
             fingerprint=data["fingerprint"],
         )
-    except (KeyError, TypeError, ValueError) as error:
+        if data["num_samples"] != manifest.num_samples:
+            raise DataError(
+                f"{path} says {data['num_samples']:,} samples, and lists shards of "
+                f"{manifest.num_samples:,}"
+            )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    return manifest
 
 
 def write_whole(path: Path, content: bytes) -> None:

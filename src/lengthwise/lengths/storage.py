@@ -73,7 +73,32 @@ def open_stream(path: str) -> IO[bytes]:
     if not is_url(path):
         return Path(path).open("rb")
     store = _Store.of(path)
-    return io.BufferedReader(store.system.open_input_stream(store.inner(path)), _BUFFER_BYTES)
+    stream = _Stream(store.system.open_input_stream(store.inner(path)))
+    return io.BufferedReader(stream, _BUFFER_BYTES)
+
+
+class _Stream(io.RawIOBase):
+    """A stream of pyarrow's, which cannot tell where it is."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._source.read(len(buffer))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
 
 
 def open_random(path: str) -> Any:
