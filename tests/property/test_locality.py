@@ -20,7 +20,7 @@ from support.check_plan import Expected, check_batches, check_plan
 from support.configs import cases
 from support.loader_runs import flat, take
 from support.planning import value_of
-from support.twins_random import shuffled
+from support.twins_random import mix, shuffled
 
 LOCAL = ("pooled", "windowed", "bucketed", "random")
 LIMITS = BatchLimits(2000, 32)
@@ -86,15 +86,17 @@ def test_a_step_has_no_sample_of_an_earlier_group_than_the_step_before(pair):
     """Group after group; at most one step has what an earlier group left over.
 
     Where a plan lets every batch have samples of one group, groups never come back: the earliest
-    of a step is not before the latest of the one before. Which group a sample is in is not told by
-    the plan: it follows from the shards, in the order in which they first appear.
+    of a step is not before the latest of the one before.
     """
     case, sizes = pair
     assume(case.config.batch_sizing == "greedy")
     plan = plan_or_none(case, sizes)
     assume(plan is not None)
     shard_of = np.repeat(np.arange(len(sizes)), sizes)
-    number_of = groups_by_shard(shard_of, plan, case.config.shards_per_group)
+    most = case.config.limits.longest_allowed
+    cut = case.config.oversize == "truncate"
+    counted = [min(length, most) if cut else length for length in case.lengths]
+    number_of = groups_by_shard(plan, np.split(np.array(counted), np.cumsum(sizes)[:-1]))
     per_step = case.num_replicas * case.config.accumulation_steps
     batches = [{number_of[shard_of[i]] for i in batch} for batch in plan]
     assert all(len(groups) == 1 for groups in batches)
@@ -103,17 +105,33 @@ def test_a_step_has_no_sample_of_an_earlier_group_than_the_step_before(pair):
         assert max(map(max, before)) <= min(map(min, after))
 
 
-def groups_by_shard(shard_of, plan, per_group):
-    """Which group each shard is in, worked out from which shards share a batch."""
-    order = shard_order(plan, int(shard_of.max()) + 1)
-    return {shard: place // per_group for place, shard in enumerate(order)}
+def groups_by_shard(plan, shards):
+    """Which group each shard is in."""
+    order = shard_order(plan, [sum(map(int, shard)) / len(shard) for shard in shards])
+    return {shard: place // plan.config.shards_per_group for place, shard in enumerate(order)}
 
 
-def shard_order(plan, num_shards):
-    """The documented order of shards: a shuffle of all of them by the epoch's own stream."""
-    return shuffled(
-        list(range(num_shards)), stream_key(plan.config.seed, plan.epoch, Purpose.SHARDS)
-    )
+def shard_order(plan, means):
+    """The documented order, by plain lists: a group has one shard of each part of the ranking.
+
+    The last group, of what is left, comes first: one random shard of each of as many equal parts.
+    """
+    key = stream_key(plan.config.seed, plan.epoch, Purpose.SHARDS)
+    each, count = plan.config.shards_per_group, len(means)
+    ranked = sorted(range(count), key=lambda shard: (means[shard], shard))
+    whole = (count - 1) // each
+    left = count - whole * each
+    cuts = [count * part // left for part in range(left + 1)]
+    last = [
+        ranked[first + mix(key, part) * (stop - first) // 2**64]
+        for part, (first, stop) in enumerate(pairwise(cuts))
+    ]
+    rest = [shard for shard in ranked if shard not in last]
+    strata = [
+        shuffled(rest[part * whole : (part + 1) * whole], mix(mix(key, left), part))
+        for part in range(each)
+    ]
+    return [stratum[number] for number in range(whole) for stratum in strata] + last
 
 
 def open_shards(plan, shard_of, without=()):
@@ -131,12 +149,12 @@ def open_shards(plan, shard_of, without=()):
     return np.cumsum([changes[step] for step in range(plan.num_steps)])
 
 
-def waiting_batches(plan, shard_of, per_group):
+def waiting_batches(plan, shard_of, shards):
     """Batches with samples of groups that are no neighbours: fixed sizes wait until they are full.
 
     A bucket has at most one of them a group.
     """
-    number_of = groups_by_shard(shard_of, plan, per_group)
+    number_of = groups_by_shard(plan, shards)
     groups = [{number_of[shard] for shard in shard_of[batch].tolist()} for batch in plan]
     return {number for number, found in enumerate(groups) if max(found) - min(found) > 1}
 
@@ -149,7 +167,7 @@ def test_few_shards_are_needed_at_a_time(kind):
     config = config_of(kind)
     for epoch in range(3):
         plan = build_plan(shards, config, epoch=epoch, num_replicas=4)
-        waiting = waiting_batches(plan, shard_of, 3)
+        waiting = waiting_batches(plan, shard_of, shards)
         assert len(waiting) <= (3 * 8 if config.batch_sizing == "fixed" else 0)
         assert open_shards(plan, shard_of, waiting).max() <= 6
     whole = build_plan(shards, replace(config, shards_per_group=None), num_replicas=4)

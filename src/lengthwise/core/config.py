@@ -70,11 +70,11 @@ class BatchingConfig:
             dropped. For trainers that take one epoch's length for every epoch's;
             :meth:`~lengthwise.Planner.evened` finds the number. Default: as many as packing gives,
             which varies a little from epoch to epoch.
-        shards_per_group: for data in shards that are fetched from afar: every epoch shuffles the
-            shards, and plans so many at a time as if they were all there is, so that only they
-            need be at hand. Needs to know the shards; see :class:`~lengthwise.Planner`. Default:
-            all samples are mixed with all, since shards are often sorted by source, and a group
-            of few is then lopsided (``docs/concepts/large-data.md`` has what it costs).
+        shards_per_group: for data in shards that are fetched from afar: every epoch plans so many
+            shards at a time, others in every epoch, as if they were all there is, so that only
+            they need be at hand. A group has shards of all mean lengths. Needs to know the shards;
+            see :class:`~lengthwise.Planner`. Default: all samples are mixed with all, since a
+            group represents the data less (``docs/concepts/large-data.md`` has what it costs).
         seed: any integer; with the epoch it decides everything random.
 
     Raises:

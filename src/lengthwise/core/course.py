@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lengthwise.core.random import Purpose, stream_key
+from lengthwise.core.shards import shards_in_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -103,16 +104,6 @@ def course_of(prepared: Prepared, layout: FixedLayout, epoch: int, num_replicas:
         num_computed=layout.num_batches,
         rest=NO_REST,
     )
-
-
-def shards_in_order(prepared: Prepared, epoch: int) -> Int64Array:
-    """The shards in the order in which an epoch reads them; int64, shape (K,)."""
-    from lengthwise.core.kernels.random import shuffle_range
-
-    order = np.arange(prepared.shard_edges.size - 1, dtype=np.int64)
-    key = stream_key(prepared.config.seed, epoch, Purpose.SHARDS)
-    shuffle_range(order, 0, order.size, np.uint64(key))
-    return order
 
 
 def _in_order_of_shards(prepared: Prepared, epoch: int) -> tuple[Int64Array, Int64Array]:

@@ -1,8 +1,8 @@
 """Plans that need few shards at a time.
 
-Every epoch shuffles the shards and cuts them into groups. Each group is planned as if it were the
-whole data set: shuffled, packed, put in order. What a group leaves over when optimiser steps are
-made joins the first ones of the next group, so that steps stay whole: then two groups are needed.
+Every epoch puts the shards into groups (:mod:`lengthwise.core.shards`). Each group is planned as if
+it were the whole data set: shuffled, packed, put in order. What a group leaves over when optimiser
+steps are made joins the first of the next group, so that steps stay whole: then two are needed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lengthwise.core.batches import Batches
-from lengthwise.core.course import shards_in_order
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.core.order import arrange
 from lengthwise.core.packing import pack_epoch
 from lengthwise.core.pool import MOST_REPEATS, size_pool
 from lengthwise.core.prepare import prepare
 from lengthwise.core.random import Purpose, derive_key, stream_key
+from lengthwise.core.shards import shard_groups
 from lengthwise.core.threads import run_all
 
 if TYPE_CHECKING:
@@ -43,13 +43,6 @@ def pool_slots(prepared: Prepared, *, again: float = 1.0) -> Int64Array | None:
     histogram = LengthHistogram(prepared.tops, np.diff(prepared.offsets))
     limits, target = config.limits, config.target_efficiency
     return size_pool(histogram, limits, target, MOST_REPEATS / again).slots
-
-
-def shard_groups(prepared: Prepared, epoch: int) -> list[Int64Array]:
-    """The shards of each group, in the order in which an epoch takes them."""
-    order, each = shards_in_order(prepared, epoch), prepared.config.shards_per_group
-    assert each is not None, "this plan takes no notice of shards"
-    return [order[first : first + each] for first in range(0, order.size, each)]
 
 
 def pack_shard_groups(

@@ -14,6 +14,7 @@ from lengthwise.core.boundaries import optimize_boundaries
 from lengthwise.core.bucketing import validate_boundaries
 from lengthwise.core.grouping import Edges, group_samples
 from lengthwise.core.histogram import LengthHistogram
+from lengthwise.core.shards import mean_lengths
 from lengthwise.core.stored import StoredLengths, checked_shard_sizes, count_lengths
 from lengthwise.errors import ConfigError, OversizeError, PlanError
 
@@ -45,6 +46,7 @@ class Prepared:
         oversize: indices of the samples longer than the budget; int64.
         shard_edges: samples before each shard, and all; int64, shape (K + 1,). One shard where the
             plan takes no notice of shards.
+        shard_means: the mean length of each shard's samples, where the plan looks at them; (K,).
         index: of fixed sizes, where samples lie; else None.
     """
 
@@ -55,6 +57,7 @@ class Prepared:
     tops: Int64Array
     oversize: Int64Array
     shard_edges: Int64Array
+    shard_means: npt.NDArray[np.float64]
     index: SampleIndex | None = None
 
     @property
@@ -124,6 +127,7 @@ def prepare(
         tops=histogram.lengths[last[groups.kept]],
         oversize=oversize,
         shard_edges=shard_edges,
+        shard_means=_shard_means(values, config, shard_edges),
         index=groups.index,
     )
 
@@ -139,6 +143,12 @@ def _shard_edges(
             "shard, or shard_sizes=[...], the samples of each shard"
         )
     return np.append(0, np.cumsum(checked_shard_sizes(sizes, values)))
+
+
+def _shard_means(
+    values: StoredLengths, config: BatchingConfig, edges: Int64Array
+) -> npt.NDArray[np.float64]:
+    return np.zeros(1) if config.shards_per_group is None else mean_lengths(values, edges)
 
 
 def find_oversize(lengths: npt.ArrayLike, limits: BatchLimits, policy: Oversize) -> Int64Array:
