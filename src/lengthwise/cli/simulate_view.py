@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lengthwise.cli.output import print_line, print_table
-from lengthwise.core.wording import percent
+from lengthwise.cli.predict_view import seconds_of
+from lengthwise.core.wording import memory, percent
 
 _CAUSES = {
     "target": {
@@ -23,7 +24,6 @@ _CAUSES = {
 }
 _WORTH = 0.005
 """Share of a stage's time from which a wait is told."""
-_SECOND_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 
 
 def print_simulation(result: dict[str, Any]) -> None:
@@ -33,15 +33,15 @@ def print_simulation(result: dict[str, Any]) -> None:
     rows = [
         ("targets + drafters", f"{result['num_targets']:,} + {result['num_drafters']:,}"),
         ("tokens a second", _rate(result)),
-        ("an epoch", duration(result["seconds"])),
+        ("an epoch", seconds_of(result["seconds"])),
         ("batches, steps", f"{result['num_arrivals']:,}, {result['num_steps']:,}"),
         ("efficiency of the target's batches", percent(result["efficiency"], 2)),
         ("targets at work", percent(result["target_busy"], 1)),
         ("drafter at work", percent(result["drafter_busy"], 1)),
-        ("most that waited between them", f"{result['peak_channel_bytes'] / 2**30:,.2f} GiB"),
+        ("most that waited between them", memory(result["peak_channel_bytes"])),
     ]
     if result["epochs"] > 1:
-        rows.insert(3, (f"{result['epochs']} epochs", duration(result["eta_seconds"])))
+        rows.insert(3, (f"{result['epochs']} epochs", seconds_of(result["eta_seconds"])))
     print_table("one epoch, simulated", ["", "value"], rows)
     num_lanes = result["num_drafters"] if result["independent"] else 1
     for stage, lanes in (("target", result["num_targets"]), ("drafter", num_lanes)):
@@ -50,14 +50,6 @@ def print_simulation(result: dict[str, Any]) -> None:
     if result["finding"]:
         print_line(f"{result['finding'].capitalize()}.")
     print_line(_more(result["one_more"]))
-
-
-def duration(seconds: float) -> str:
-    """In the largest unit of which there is one: ``5.1 days``."""
-    for size, unit in _SECOND_UNITS:
-        if seconds >= size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:,.1f} seconds"
 
 
 def _rate(result: dict[str, Any]) -> str:

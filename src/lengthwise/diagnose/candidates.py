@@ -6,7 +6,7 @@ brings: a pipeline is never quicker than its other stage at work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lengthwise.core.wording import percent
 from lengthwise.diagnose.advice import USUAL_EFFICIENCY, Advice
@@ -18,6 +18,7 @@ from lengthwise.diagnose.split import (
     split_time,
     target_work,
 )
+from lengthwise.simulate.bottleneck import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,9 +116,10 @@ class Candidates:
         )
 
     def _waiting(self) -> Iterator[Advice]:
-        for cause, (kind, change, reason) in _WAITS.items():
+        for cause, (kind, reason) in _WAITS.items():
             seconds = self._waits.get(cause, 0.0)
             share = percent(seconds / self._account.seconds)
+            _, change = words_of(kind)
             yield Advice(kind, change, self._gain(seconds), reason.format(share))
 
     def _pauses(self) -> Iterator[Advice]:
@@ -212,12 +214,6 @@ class Candidates:
         return (more, moved) if self._stage == "target" else (more[::-1], moved[::-1])
 
 
-class _Words(NamedTuple):
-    kind: str
-    change: str
-    reason: str
-
-
 def _slowest(devices: list[Device]) -> Device:
     """The rank that waits least for the others, or the worker with most seconds a token."""
     if devices[0].key.startswith("drafter"):
@@ -227,26 +223,21 @@ def _slowest(devices: list[Device]) -> Device:
 
 
 _WAITS = {
-    "reading": _Words(
+    "reading": (
         "reading",
-        "put the prepared data on a faster disk, or nearer to the machine",
         "the targets have their batches and wait {} of the time for the rows: the input is late.",
     ),
-    "copying": _Words(
+    "copying": (
         "copying",
-        "put the prepared data, from which ranks read tokens and masks, on a faster disk",
         "the drafter waits {} of the time for samples that have arrived to be copied.",
     ),
-    "room": _Words(
+    "room": (
         "channel",
-        "raise pipeline.prefetch_batches",
-        "the targets wait {} of the time for room in the channel, though the drafter is not busier "
-        "than they are.",
+        "the targets wait {} of the time for room in the channel, and are as busy as the drafter.",
     ),
-    "work": _Words(
+    "work": (
         "dispatching",
-        "raise batching.max_tokens, so that there are fewer and larger batches",
         "the targets wait {} of the time for a batch though there is room for one.",
     ),
 }
-"""Wait of a stage -> kind, change, and the reason with the share of the time."""
+"""Wait of a stage -> the bottleneck that it shows, and the reason with the share of the time."""

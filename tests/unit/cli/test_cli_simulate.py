@@ -16,7 +16,6 @@ from lengthwise.calibrate import (
     write_calibration,
 )
 from lengthwise.cli.app import app
-from lengthwise.cli.simulate_view import duration
 from lengthwise.core.config import BatchingConfig
 from lengthwise.core.cost import StepTime
 from lengthwise.core.limits import BatchLimits
@@ -144,14 +143,6 @@ def test_a_config_and_limits_together_are_refused(file, tmp_path):
     for more in (("-t", 1000), ("-b", 16)):
         result = run(file, "--config", path, *more, *COSTS)
         assert result.exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(5.04, "5.0 seconds"), (90, "1.5 minutes"), (7_200, "2.0 hours"), (440_640, "5.1 days")],
-)
-def test_durations_are_told_in_the_largest_unit_of_which_there_is_one(seconds, text):
-    assert duration(seconds) == text
 
 
 def calibration(path, truth):
