@@ -7,7 +7,7 @@ import types
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,6 +99,20 @@ class Epochs:
     def __iter__(self) -> Iterator[Sequence[int]]:
         """Batches of sample numbers."""
         return iter(self.batches(self.epoch))
+
+
+class Reading:
+    """A peer's own sampler, with its states, whose batches are read as sample numbers."""
+
+    def __init__(self, sampler: Any, read: Callable[[Any], Iterator[Sequence[int]]]) -> None:
+        """Keep the sampler; ``read(sampler)`` goes through an epoch of it."""
+        self.sampler, self.read = sampler, read
+        self.set_epoch, self.state_dict = sampler.set_epoch, sampler.state_dict
+        self.load_state_dict = sampler.load_state_dict
+
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        """Batches of sample numbers."""
+        return self.read(self.sampler)
 
 
 def skip_package_code(*names: str) -> None:

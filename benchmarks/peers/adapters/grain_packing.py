@@ -8,16 +8,13 @@ from grain.experimental import FirstFitPackIterDataset
 
 from peers.case import About
 
-BINS = 64
 
-
-class Resumable:
-    """An epoch of its iterator with the state that it offers."""
+class Rows:
+    """Its iterators with the epoch, which is ours to keep."""
 
     def __init__(self, dataset_of):
         """Begin at epoch 0."""
-        self.dataset_of, self.state = dataset_of, None
-        self.set_epoch(0)
+        self.dataset_of, self.epoch, self.state = dataset_of, 0, None
 
     def set_epoch(self, epoch):
         """Choose the epoch."""
@@ -33,7 +30,7 @@ class Resumable:
             yield row["tokens"][first].tolist()
 
     def state_dict(self):
-        """The iterator's own state; the epoch is ours to keep."""
+        """The iterator's own state."""
         return {"epoch": self.epoch, "iterator": self.iterator.get_state()}
 
     def load_state_dict(self, state):
@@ -45,7 +42,7 @@ def about():
     """What it promises."""
     return About(
         package="grain",
-        settings=f"FirstFitPackIterDataset over {BINS} open rows, shuffle_bins=True",
+        settings="FirstFitPackIterDataset over 64 open rows, shuffle_bins=True",
         source="Grain's documentation on packing; no number of rows is recommended there",
         resume="state",
         packed=True,
@@ -60,7 +57,6 @@ def prepare(lengths):
 
 def make(lengths, case, replica):
     """One replica's rows: every W-th sample of the shuffled order is its own."""
-    rows = {"tokens": case.max_tokens}
 
     def dataset_of(epoch):
         samples = grain.MapDataset.source(range(len(lengths))).shuffle(seed=case.seed + epoch)
@@ -68,9 +64,9 @@ def make(lengths, case, replica):
         elements = samples.map(lambda i: {"tokens": np.full(lengths[i], i, np.int32)})
         return FirstFitPackIterDataset(
             elements.to_iter_dataset(),
-            length_struct=rows,
-            num_packing_bins=BINS,
+            length_struct={"tokens": case.max_tokens},
+            num_packing_bins=64,
             max_sequences_per_bin=case.max_batch_size,
         )
 
-    return Resumable(dataset_of)
+    return Rows(dataset_of)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from lhotse import CutSet, MonoCut
 from lhotse.dataset import DynamicBucketingSampler
 
-from peers.case import About
-
-BUCKETS = 30
+from peers.case import About, Reading
 
 
 def about():
@@ -40,21 +38,12 @@ class Noting(DynamicBucketingSampler):
         return batch
 
 
-class Numbers:
-    """Its batches as sample numbers, of all ranks."""
-
-    def __init__(self, sampler):
-        """Pass on what trainers call."""
-        self.sampler = sampler
-        self.set_epoch, self.state_dict = sampler.set_epoch, sampler.state_dict
-        self.load_state_dict = sampler.load_state_dict
-
-    def __iter__(self):
-        """Batches of whole steps."""
-        self.sampler.formed = []
-        for _ in self.sampler:
-            yield from self.sampler.formed
-            self.sampler.formed.clear()
+def whole_steps(sampler):
+    """The batches of all ranks, step after step."""
+    sampler.formed = []
+    for _ in sampler:
+        yield from sampler.formed
+        sampler.formed.clear()
 
 
 def make(cuts, case, replica):
@@ -63,14 +52,14 @@ def make(cuts, case, replica):
         cuts,
         max_duration=case.max_tokens,
         max_cuts=case.max_batch_size,
-        num_buckets=BUCKETS,
-        buffer_size=BUCKETS * 2000,
-        shuffle_buffer_size=BUCKETS * 5000,
+        num_buckets=30,
+        buffer_size=30 * 2000,
+        shuffle_buffer_size=30 * 5000,
         shuffle=True,
         drop_last=True,
         seed=case.seed,
         world_size=replica.num_replicas,
         rank=0,
     )
-    sampler.formed = []
-    return Numbers(sampler)
+    sampler.formed = []  # loading a state forms batches too
+    return Reading(sampler, whole_steps)

@@ -8,20 +8,12 @@ import torch
 from peers.case import About, Epochs
 
 
-class Samples(torch.utils.data.Dataset):
-    """Each sample's tokens; all of them are its number, so that batches can be read."""
-
-    def __init__(self, lengths):
-        """Keep the lengths."""
-        self.lengths = lengths
-
-    def __len__(self):
-        """How many samples."""
-        return len(self.lengths)
+class Samples(list):
+    """From lengths to each sample's tokens; all are its number, so that batches can be read."""
 
     def __getitem__(self, index):
         """Tokens of one sample."""
-        return {"input_ids": torch.full((int(self.lengths[index]),), index)}
+        return {"input_ids": torch.full((super().__getitem__(index),), index)}
 
 
 def numbers(samples):
@@ -41,16 +33,16 @@ def about():
 
 
 def prepare(lengths):
-    """Lengths as an array."""
-    return lengths
+    """A data set that makes a sample's tokens when it is read."""
+    return Samples(lengths.tolist())
 
 
-def make(lengths, case, _replica):
+def make(samples, case, _replica):
     """A loader whose epoch's order is seeded."""
 
     def batches(epoch):
         loader = odb.ODBDataLoader(
-            Samples(lengths),
+            samples,
             token_budget=case.max_tokens,
             batch_size=1,
             shuffle=True,
