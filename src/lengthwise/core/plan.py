@@ -53,6 +53,13 @@ class EpochPlan:
         return len(self.source)
 
     @property
+    def num_samples(self) -> int:
+        """Samples of the plan; known without laying it out."""
+        if isinstance(self.source, Batches):
+            return int(self.source.sizes.sum())
+        return self.source.prepared.num_samples - self.policy_counts["num_dropped_samples"]
+
+    @property
     def num_steps(self) -> int:
         """Batches of each replica."""
         return self.num_batches // self.num_replicas

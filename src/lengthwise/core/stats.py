@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_WORDS = {
+    "num_dropped_oversize": "oversize samples dropped",
+    "num_truncated": "oversize samples truncated",
+    "num_split_batches": "batches split for equal replicas",
+    "num_dropped_batches": "batches dropped for equal replicas",
+    "num_dropped_samples": "samples in dropped batches",
+}
+
+
+def left_out(counts: Mapping[str, int]) -> dict[str, int]:
+    """What a policy changed, in words; only what happened.
+
+    Args:
+        counts: by the names of :class:`PlanStats`.
+    """
+    return {words: counts[name] for name, words in _WORDS.items() if counts[name]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +76,7 @@ class PlanStats:
 
     def left_out(self) -> dict[str, int]:
         """What a policy changed, by name; only what happened."""
-        counts = {
-            "oversize samples dropped": self.num_dropped_oversize,
-            "oversize samples truncated": self.num_truncated,
-            "batches split for equal replicas": self.num_split_batches,
-            "batches dropped for equal replicas": self.num_dropped_batches,
-            "samples in dropped batches": self.num_dropped_samples,
-        }
-        return {name: count for name, count in counts.items() if count}
+        return left_out({name: getattr(self, name) for name in _WORDS})
 
     def to_dict(self) -> dict[str, Any]:
         """All fields and the derived shares, as plain numbers."""
