@@ -75,7 +75,8 @@ bench: $(DEV)  ## the benchmarks; prints machine, versions and ratios
 
 # Only the parts that have a small form; nothing is written.
 bench-quick: $(DEV)  ## small forms of the cheap benchmarks, to see that they run
-	$(BIN)/python benchmarks/run.py --quick optimiser planning ordering collating peers training training_peers
+	$(BIN)/python benchmarks/run.py --quick optimiser ordering frontier collating peers \
+	  training_peers
 
 peers: $(DEV)  ## an environment with other libraries' batching in out/peers, for `make bench`
 	bash benchmarks/peers/install.sh

@@ -46,7 +46,7 @@ def about():
         source="Grain's documentation on packing; no number of rows is recommended there",
         resume="state",
         packed=True,
-        most_samples=10_000,
+        most_samples=5_000,
     )
 
 

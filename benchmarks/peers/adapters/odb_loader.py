@@ -28,7 +28,7 @@ def about():
         settings="num_workers=4, prefetch_factor=64: a window of 256 samples; no limit on samples",
         source="the package's README",
         dealing="one process here; its own protocol aligns replicas, which was not run",
-        most_samples=10_000,
+        most_samples=5_000,
     )
 
 
