@@ -13,6 +13,7 @@ from lengthwise.compare.recommend import reason_for, recommend
 from lengthwise.core.baselines import compare_baselines
 from lengthwise.core.boundaries import optimize_boundaries
 from lengthwise.core.config import DEFAULT_WINDOW, BatchingConfig, Oversize
+from lengthwise.core.file_format import COMPARISON
 from lengthwise.core.histogram import LengthHistogram, check_lengths
 from lengthwise.core.limits import BatchLimits, Int64Array
 from lengthwise.core.prepare import find_oversize
@@ -68,6 +69,7 @@ class Comparison:
         """Plain values, ready for JSON and for the report."""
         limits = {name: getattr(self.limits, name) for name in BatchLimits.__dataclass_fields__}
         return {
+            **COMPARISON.stamp(),
             "num_samples": self.histogram.num_samples,
             "real_tokens": self.histogram.num_tokens,
             "limits": limits,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.core.config import BatchingConfig
-from lengthwise.errors import ConfigError
+from lengthwise.core.file_format import BATCHING
+from lengthwise.errors import ConfigError, DataError
 
 
 def read_config(path: str | Path) -> BatchingConfig:
@@ -22,14 +23,19 @@ def read_config(path: str | Path) -> BatchingConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
     try:
-        return BatchingConfig.from_dict(values)
+        BATCHING.check(values, path)
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+    fields = {name: value for name, value in values.items() if name not in BATCHING.stamp()}
+    try:
+        return BatchingConfig.from_dict(fields)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def write_config(config: BatchingConfig | dict[str, Any], path: str | Path) -> None:
-    """Write every field that is set, tables last."""
+    """Write format, version and every field that is set, tables last."""
     import tomli_w
 
     values = config if isinstance(config, dict) else config.to_dict()
-    Path(path).write_text(tomli_w.dumps(values), encoding="utf-8")
+    Path(path).write_text(tomli_w.dumps({**BATCHING.stamp(), **values}), encoding="utf-8")

@@ -2,7 +2,8 @@
 
 Columns: ``step`` (int64), ``rank`` (int32), ``num_samples`` (int32), ``padded_length`` (int64,
 tokens each sample is padded to), ``real_tokens`` (int64), ``indices`` (list of int64). The file's
-metadata holds, under ``lengthwise``, the version, fingerprint, epoch, replicas, config and stats.
+metadata holds, under ``lengthwise``, the format, the version of the planning rules, fingerprint,
+epoch, replicas, config and stats.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise.core.file_format import PLAN
 from lengthwise.core.fingerprint import PLAN_VERSION
 from lengthwise.errors import DataError, MissingDependencyError, PlanMismatchError
 
@@ -102,6 +104,7 @@ def _rows(plan: EpochPlan, first: int, last: int, row_index: Int64Array | None) 
 
 def _metadata(plan: EpochPlan) -> dict[str, Any]:
     return {
+        "format": PLAN.name,
         "version": plan.version,
         "fingerprint": plan.fingerprint,
         "epoch": plan.epoch,
@@ -127,6 +130,8 @@ def read_plan(path: str | Path) -> SavedPlan:
     if raw is None:
         raise DataError(f"{path} is a Parquet file, but not a plan (no lengthwise metadata)")
     about = json.loads(raw)
+    if about.get("format", PLAN.name) != PLAN.name:
+        raise DataError(f"{path} is a file of format {about['format']!r}, not {PLAN.name!r}")
     if about["version"] != PLAN_VERSION:
         raise PlanMismatchError(
             f"{path} follows version {about['version']} of the planning rules; this is version "

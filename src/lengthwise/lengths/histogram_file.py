@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise.core.file_format import HISTOGRAM
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.errors import BadLengthError, ConfigError, DataError
 from lengthwise.lengths.compressed import open_bytes
@@ -44,11 +45,13 @@ def save_histogram(histogram: LengthHistogram, path: str | os.PathLike[str]) -> 
         lines += [f"{length},{count}" for length, count in pairs]
         part.write_text("\n".join(lines) + "\n", encoding="utf-8")
     elif target.suffix == ".json":
-        data = {"lengths": histogram.lengths.tolist(), "counts": histogram.counts.tolist()}
+        data = HISTOGRAM.stamp()
+        data |= {"lengths": histogram.lengths.tolist(), "counts": histogram.counts.tolist()}
         part.write_text(json.dumps(data) + "\n", encoding="utf-8")
     elif target.suffix == ".npz":
         with part.open("wb") as file:
-            np.savez_compressed(file, lengths=histogram.lengths, counts=histogram.counts)
+            arrays: dict[str, Any] = {"lengths": histogram.lengths, "counts": histogram.counts}
+            np.savez_compressed(file, **arrays, **HISTOGRAM.stamp())
     else:
         raise ConfigError(f"a histogram is saved as .csv, .json or .npz, not {target.name!r}")
     part.replace(target)
@@ -73,7 +76,7 @@ def load_histogram(path: str | os.PathLike[str]) -> LengthHistogram:
             raise DataError(f"{source} is not JSON: {error}") from None
         return _from_mapping(source, data)
     if source.suffix == ".npz":
-        with np.load(source) as arrays:
+        with np.load(source, allow_pickle=False) as arrays:
             return _from_mapping(source, dict(arrays))
     raise ConfigError(f"a histogram is a .csv, .json or .npz file, not {source.name!r}")
 
@@ -81,6 +84,7 @@ def load_histogram(path: str | os.PathLike[str]) -> LengthHistogram:
 def _from_mapping(source: Path, data: Any) -> LengthHistogram:
     if not isinstance(data, dict) or not set(data) >= KEYS:
         raise DataError(f"{source} is no histogram: it needs the keys 'lengths' and 'counts'")
+    HISTOGRAM.check(data, source)
     return _build(source, data["lengths"], data["counts"])
 
 
@@ -112,6 +116,11 @@ def _csv_pairs(source: Path) -> Iterable[tuple[int, int]]:
                     f"{length:,} and {count:,}"
                 )
             yield length, count
+
+
+def is_histogram(names: Iterable[str]) -> bool:
+    """Whether arrays of these names are a saved histogram, with a format name or without."""
+    return KEYS <= set(names) <= KEYS | HISTOGRAM.stamp().keys()
 
 
 def histogram_part(path: str) -> Part:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import DataError
 from lengthwise.lengths.compressed import open_bytes
-from lengthwise.lengths.histogram_file import KEYS, histogram_part
+from lengthwise.lengths.histogram_file import histogram_part, is_histogram
 from lengthwise.lengths.rows import Part, Piece, Place
 from lengthwise.lengths.storage import identity_of
 from lengthwise.lengths.values import ValueLengths, describe, fields_of
@@ -105,7 +105,7 @@ def _is_histogram(path: str) -> bool:
         first = file.readline()
     record, _fault = parse_record(first)
     if record is not None:
-        return set(record) == KEYS
+        return is_histogram(record)
     if first.strip() in (b"[", b"{") or first.lstrip().startswith((b"[{", b"[[")):
         raise DataError(
             f"{path} is one JSON document, not JSON Lines (one object a line); convert it, for "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lengthwise.core.file_format import LENGTHS
 from lengthwise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,5 +54,7 @@ def save_lengths(scan: ScanResult, path: str | os.PathLike[str]) -> None:
         from pyarrow.parquet import write_table
 
         rows = np.arange(scan.num_kept) if scan.row_index is None else scan.row_index
-        write_table(pa.table({"row": rows, "length": scan.lengths}), part)
+        about = {b"lengthwise": json.dumps(LENGTHS.stamp()).encode()}
+        table = pa.table({"row": rows, "length": scan.lengths}).replace_schema_metadata(about)
+        write_table(table, part)
     part.replace(target)

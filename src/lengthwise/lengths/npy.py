@@ -8,7 +8,7 @@ import numpy as np
 
 from lengthwise.errors import ColumnError, DataError
 from lengthwise.lengths.columns import LIST, NUMBER, OTHER, Field
-from lengthwise.lengths.histogram_file import KEYS, histogram_part
+from lengthwise.lengths.histogram_file import histogram_part, is_histogram
 from lengthwise.lengths.rows import Part, Piece, Place, check_numbers
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def fields(path: str) -> list[Field] | None:
         return None
     with _open_npz(path) as arrays:
         names = list(arrays.files)
-        if set(names) == KEYS or len(names) == 1:
+        if is_histogram(names) or len(names) == 1:
             return None
         return [_field(name, arrays[name]) for name in names]
 
@@ -36,7 +36,7 @@ def parts(path: str, field: Field | None, options: ReadOptions) -> list[Part]:
     """The file as one part."""
     if path.endswith(".npz"):
         with _open_npz(path) as arrays:
-            if set(arrays.files) == KEYS:
+            if is_histogram(arrays.files):
                 return [histogram_part(path)]
             array = arrays[_array_name(arrays.files, field, path)]
     else:

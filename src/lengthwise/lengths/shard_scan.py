@@ -214,9 +214,11 @@ def _check_same(directory: Path, then: dict[str, object], now: ScanSettings) -> 
 def _holds(directory: Path, shard: Shard) -> bool:
     """Whether a shard's files are there and as they were."""
     try:
-        if shard.num_bad and np.load(directory / shard.bad_file).size != shard.num_bad:
-            return False
-        lengths = np.load(directory / shard.file)
+        if shard.num_bad:
+            bad = np.load(directory / shard.bad_file, allow_pickle=False)
+            if bad.size != shard.num_bad:
+                return False
+        lengths = np.load(directory / shard.file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return False
     return lengths_fingerprint(lengths) == shard.fingerprint
@@ -264,7 +266,10 @@ def _note(log: IO[bytes], values: dict[str, object]) -> None:
 def _complete(directory: Path, settings: ScanSettings, shards: Sequence[Shard]) -> None:
     """Bring all shards to one dtype, write the manifest, and remove what does not belong."""
     paths = [directory / shard.file for shard in shards]
-    counted = [LengthHistogram.from_lengths(np.load(path, mmap_mode="r")) for path in paths]
+    counted = [
+        LengthHistogram.from_lengths(np.load(path, mmap_mode="r", allow_pickle=False))
+        for path in paths
+    ]
     histogram = LengthHistogram.merge(counted)
     bad = [row for shard in shards for row in shard.first_bad]
     num_rows = sum(shard.num_rows for shard in shards)
@@ -273,11 +278,11 @@ def _complete(directory: Path, settings: ScanSettings, shards: Sequence[Shard]) 
     short = not histogram.num_samples or histogram.longest < 2**16
     dtype = np.dtype(np.uint16 if short else np.uint32)
     for path in paths:
-        lengths = np.load(path, mmap_mode="r")
+        lengths = np.load(path, mmap_mode="r", allow_pickle=False)
         if lengths.dtype != dtype:
             _save(path, lengths.astype(dtype))
     fingerprint = parts_fingerprint(
-        (np.load(path, mmap_mode="r") for path in paths), histogram.num_samples
+        (np.load(path, mmap_mode="r", allow_pickle=False) for path in paths), histogram.num_samples
     )
     write_manifest(directory, Manifest(settings, dtype.name, tuple(shards), histogram, fingerprint))
     belong = {shard.file for shard in shards} | {MANIFEST}

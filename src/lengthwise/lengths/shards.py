@@ -209,7 +209,8 @@ class LengthShards:
         for number in np.unique(numbers).tolist():
             kept = np.arange(first_rows[number], first_rows[number + 1])
             if shards[number].num_bad:
-                kept = np.delete(kept, np.load(self.directory / shards[number].bad_file))
+                bad_file = self.directory / shards[number].bad_file
+                kept = np.delete(kept, np.load(bad_file, allow_pickle=False))
             here = numbers == number
             rows[here] = kept[samples[here] - self.offsets[number]]
         return rows
@@ -229,7 +230,7 @@ def _part(shards: LengthShards, number: int) -> Part:
     shard, path = shards.manifest.shards[number], shards.paths[number]
 
     def read(report: Callable[[int], None]) -> Iterator[Piece]:
-        lengths = np.load(path)
+        lengths = np.load(path, allow_pickle=False)
         if lengths_fingerprint(lengths) != shard.fingerprint:
             _refuse(shards.directory, shards, [(shard, CHANGED)])
         yield Piece(lengths.astype(np.int64))

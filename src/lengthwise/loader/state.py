@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.core.file_format import SAMPLER_STATE
 from lengthwise.core.fingerprint import PLAN_VERSION
 from lengthwise.core.limits import require_int
 from lengthwise.core.resharding import Segment
@@ -14,7 +15,7 @@ from lengthwise.errors import ConfigError, PlanMismatchError
 if TYPE_CHECKING:
     from lengthwise.core.planner import Planner
 
-STATE_VERSION = 1
+STATE_VERSION = SAMPLER_STATE.version
 _KEYS = (
     "version",
     "plan_version",
@@ -129,7 +130,7 @@ def to_dict(position: Position, num_replicas: int, identity: PlanIdentity) -> di
     *history, last = (*position.done,) or (None,)
     config = {**identity.config, "limits": dict(identity.config["limits"])}
     return {
-        "version": STATE_VERSION,
+        **SAMPLER_STATE.stamp(),
         "plan_version": identity.plan_version,
         "epoch": position.epoch,
         "step": 0 if last is None else last.num_steps,
@@ -150,7 +151,8 @@ def from_dict(state: Mapping[str, Any], identity: PlanIdentity) -> Position:
     """
     if not isinstance(state, Mapping):
         raise PlanMismatchError(f"a sampler's state is a dict, got {type(state).__name__}")
-    if state.get("version") != STATE_VERSION:
+    is_named = state.get("format", SAMPLER_STATE.name) == SAMPLER_STATE.name
+    if state.get("version") != STATE_VERSION or not is_named:
         raise PlanMismatchError(
             f"this is no sampler state of version {STATE_VERSION}: its version is "
             f"{state.get('version')!r}, its keys are {', '.join(map(str, state)) or 'missing'}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.core.file_format import COMPARISON
 from lengthwise.core.histogram import LengthHistogram
 from lengthwise.core.limits import BatchLimits
 from lengthwise.errors import DataError
@@ -212,6 +213,7 @@ class ReportData:
             DataError: a required figure is missing or a value is impossible; names its path.
         """
         top = Fields.of(comparison, "")
+        COMPARISON.check(comparison, "report data")
         strategies = required(top.inner("strategies"), "strategies")
         histogram, bucketing = top.inner("histogram"), top.inner("bucketing")
         baselines = top.inner("baselines") or Fields({}, "baselines")

@@ -164,9 +164,11 @@ def _evaluate(
 
 def _present(about: dict[str, Any], found: Evaluation, output: Path | None, *, json: bool) -> None:
     from lengthwise.cli.dflash.evaluate_view import show
+    from lengthwise.core.file_format import EVALUATION
 
     if output is not None:
-        output.write_text(json_module.dumps(about, indent=2) + "\n", encoding="utf-8")
+        text = json_module.dumps({**EVALUATION.stamp(), **about}, indent=2)
+        output.write_text(text + "\n", encoding="utf-8")
     if json:
         print_json(about)
     else:

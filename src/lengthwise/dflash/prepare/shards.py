@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.core.file_format import SHARD
 from lengthwise.dflash.prepare.sources import Position
 from lengthwise.errors import DataError
 from lengthwise.lengths.arrow import require_pyarrow
@@ -137,7 +138,7 @@ def write_shard(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    state = {"end": asdict(end), "settings": settings, "tally": tally.to_dict()}
+    state = {**SHARD.stamp(), "end": asdict(end), "settings": settings, "tally": tally.to_dict()}
     schema = _schema().with_metadata({METADATA_KEY: json.dumps(state).encode()})
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
@@ -214,6 +215,7 @@ def read_shard(path: Path) -> Shard:
     try:
         metadata = pq.read_metadata(path).metadata or {}
         state = json.loads(metadata[METADATA_KEY])
+        SHARD.check(state, path)
         return Shard(
             path,
             Position(**state["end"]),

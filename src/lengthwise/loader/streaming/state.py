@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.core.file_format import STREAM_STATE
 from lengthwise.errors import PlanMismatchError
 
 if TYPE_CHECKING:
     from lengthwise.loader.distributed import Replica
     from lengthwise.loader.streaming.config import StreamingConfig
 
-STATE_VERSION = 1
+STATE_VERSION = STREAM_STATE.version
 """Of the state, and of the rules by which batches are formed."""
 _KEYS = ("epoch", "rank", "num_replicas", "settings", "rest")
 _FREE_SETTINGS = ("state_samples",)
@@ -30,7 +31,7 @@ def to_dict(
         replica: whose state.
     """
     return {
-        "version": STATE_VERSION,
+        **STREAM_STATE.stamp(),
         "epoch": epoch,
         "rank": replica.rank,
         "num_replicas": replica.num_replicas,
@@ -46,7 +47,12 @@ def check_state(state: Mapping[str, Any], config: StreamingConfig, replica: Repl
         PlanMismatchError: names everything that differs.
     """
     found = state if isinstance(state, Mapping) else {}
-    if found.get("version") != STATE_VERSION or any(key not in found for key in _KEYS):
+    is_named = found.get("format", STREAM_STATE.name) == STREAM_STATE.name
+    if (
+        not is_named
+        or found.get("version") != STATE_VERSION
+        or any(key not in found for key in _KEYS)
+    ):
         raise PlanMismatchError(
             f"this is no state of a StreamingBucketBatcher of version {STATE_VERSION}"
         )
