@@ -43,13 +43,16 @@ def test_a_killed_worker_changes_nothing(local_ray, tmp_path):
     write_texts(tmp_path / "in")
     pids = tmp_path / "pids"
     pids.mkdir()
-    tokenizer = SlowTokens(pids, 0.05)
+    tokenizer = SlowTokens(pids, 0.1)
     killed = []
 
+    def alive():
+        return [pid for pid in (int(path.name) for path in pids.iterdir()) if pid not in killed]
+
     def kill_two():
-        for count in (1, 3):
-            wait_until(lambda count=count: len([*pids.iterdir()]) >= count)
-            victim = int(max(pids.iterdir(), key=lambda path: path.stat().st_mtime).name)
+        for _ in range(2):
+            wait_until(alive)
+            victim = alive()[0]
             assert b"ray::" in Path(f"/proc/{victim}/cmdline").read_bytes()  # a worker, not us
             os.kill(victim, signal.SIGKILL)
             killed.append(victim)

@@ -3,6 +3,7 @@
 Ray's own warnings are dealt with here and nowhere else. What is started is ended, workers too.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -59,6 +60,7 @@ def running_ray(num_cpus=NUM_CPUS):
             import ray
 
             ray.shutdown()
+            gc.collect()  # Ray leaves its processes' handles behind, each with a warning
         shutil.rmtree(folder, ignore_errors=True)
         for name, value in before.items():
             if value is None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_SHARD = 1 << 20
 """Rows after which a job ends, unless told."""
-BYTES_PER_JOB = 256 << 20
-"""Stored bytes after which it ends, where rows cannot be known: of JSON Lines and text."""
+BYTES_PER_ROW = 256
+"""Stored bytes that count as a row where rows are not known: of JSON Lines and text."""
 PARTS_PER_JOB = 64
 """Parts after which it ends: of long token lists a part has few rows."""
 
@@ -146,20 +146,21 @@ def deal(files: Iterable[FileParts], rows_per_shard: int) -> list[Job]:
     """
     jobs: list[Job] = []
     parts: list[Slice] = []
-    rows = stored = size = 0
+    rows = size = 0
     for file in files:
         row = 0
         for number, part in enumerate(file.sizes):
             parts.append(Slice(file.path, file.identity, number, number + 1, row))
-            known = BYTES_PER_JOB if part is None else part
             size += part or 0
-            if file.unit == "rows":
-                rows, row = rows + known, row + known
+            if part is None:
+                rows = rows_per_shard
+            elif file.unit == "rows":
+                rows, row = rows + part, row + part
             else:
-                stored += known
-            if rows >= rows_per_shard or stored >= BYTES_PER_JOB or len(parts) >= PARTS_PER_JOB:
+                rows += 1 + part // BYTES_PER_ROW
+            if rows >= rows_per_shard or len(parts) >= PARTS_PER_JOB:
                 jobs.append(Job(_joined(parts), size))
-                parts, rows, stored, size = [], 0, 0, 0
+                parts, rows, size = [], 0, 0
     if parts:
         jobs.append(Job(_joined(parts), size))
     return jobs

@@ -73,6 +73,15 @@ def test_jobs_join_small_files_and_cut_large_ones():
     assert [job.size for job in jobs] == [8, 9, 4]
 
 
+def test_files_whose_rows_are_unknown_are_joined_by_their_bytes():
+    identity = FileIdentity(1, 1)
+    files = [FileParts(str(size), identity, (size,), "bytes", is_histogram=False)
+             for size in (600, 100, 2_000, None, 10)]  # fmt: skip
+    # 256 bytes count as a row, and a file as one more: 3 + 1 rows, 8 rows, unknown, 1 row.
+    found = [[part.path for part in job.slices] for job in deal(files, rows_per_shard=5)]
+    assert found == [["600", "100", "2000"], ["None"], ["10"]]
+
+
 @pytest.mark.parametrize(
     ("longest", "dtype"), [(65_535, "uint16"), (65_536, "uint32"), (2**32, "int64")]
 )
