@@ -12,10 +12,13 @@ import json
 import time
 from pathlib import Path
 
+import billion
 import collating
 import dflash_step
 import frontier
 import import_time
+import large_pipeline
+import locality
 import optimiser
 import ordering
 import pages
@@ -46,6 +49,9 @@ PARTS = {
     "optimiser": optimiser.measure,
     "planning": planning.measure,
     "ordering": ordering.measure,
+    "locality": locality.measure,
+    "billion": billion.measure,
+    "large_pipeline": large_pipeline.measure,
     "frontier": frontier.measure,
     "scanning": scanning.measure,
     "collating": collating.measure,
@@ -68,6 +74,9 @@ PAGES = {
     ],
     "peers": peers_page.fill_page,
     "remix": remix.fill_page,
+    "locality": locality.fill_page,
+    "billion": billion.fill_page,
+    "large_pipeline": large_pipeline.fill_page,
     "simulation": simulation.fill_page,
     "prediction": prediction_page.fill_page,
     "pipeline_throughput": pipeline_page.fill_page,
