@@ -71,7 +71,8 @@ def _contents(name: str) -> list[str]:
         return [path for module in modules for path in public(module)]
     tree = tree_of(name)
     where = imported(tree)
-    found = [defined_at(where[one]) for one in offered(tree) if one in where]
+    names = [one for one in offered(tree) if one in where and not one.startswith("_")]
+    found = [defined_at(where[one]) for one in names]
     return [path for path in found if _is_object(path)]
 
 

@@ -67,6 +67,13 @@ def test_the_wheel_says_licence_python_and_dependencies(wheel):
     assert required == {"numpy", "numba", "typer", "rich", "tomli-w"}
 
 
+def test_the_wheel_tells_type_checkers_that_it_is_typed(wheel):
+    # Without this empty file (PEP 561) they take everything of the package for Any.
+    with zipfile.ZipFile(wheel) as archive:
+        assert "lengthwise/py.typed" in archive.namelist()
+    assert "Typing :: Typed" in metadata_of(wheel).get_all("Classifier")
+
+
 @pytest.mark.slow
 def test_the_unpacked_wheel_imports_and_answers_on_the_command_line(wheel, tmp_path):
     # PYTHONPATH stands before the editable installation, so this runs what is in the wheel.
