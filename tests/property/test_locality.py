@@ -46,9 +46,9 @@ def by_source(num_shards=24, each=400):
 
 
 @st.composite
-def sharded_cases(draw):
+def sharded_cases(draw, strategies=LOCAL, sizings=("greedy", "fixed")):
     """A case, its samples in shards, and how many of them are planned together."""
-    case = draw(cases(strategies=LOCAL))
+    case = draw(cases(strategies, sizings=sizings))
     count = len(case.lengths)
     cuts = draw(st.sets(st.integers(1, count - 1), max_size=8)) if count > 1 else set()
     sizes = np.diff([0, *sorted(cuts), count]).tolist()
@@ -81,7 +81,7 @@ def test_plans_by_shards_promise_what_all_plans_do(pair):
 
 
 @settings(max_examples=100)
-@given(sharded_cases())
+@given(sharded_cases(sizings=("greedy",)))
 def test_a_step_has_no_sample_of_an_earlier_group_than_the_step_before(pair):
     """Group after group; at most one step has what an earlier group left over.
 
@@ -89,7 +89,6 @@ def test_a_step_has_no_sample_of_an_earlier_group_than_the_step_before(pair):
     of a step is not before the latest of the one before.
     """
     case, sizes = pair
-    assume(case.config.batch_sizing == "greedy")
     plan = plan_or_none(case, sizes)
     assume(plan is not None)
     shard_of = np.repeat(np.arange(len(sizes)), sizes)
@@ -306,3 +305,21 @@ def test_a_group_of_samples_that_are_all_dropped_has_no_batches():
             )
             plan = build_plan(shards, config)
             assert sorted(i for batch in plan for i in batch.tolist()) == list(range(5, 12))
+
+
+@settings(max_examples=60)
+@given(sharded_cases(("bucketed", "random"), ("fixed",)))
+def test_windows_of_fixed_sizes_begin_with_optimiser_steps(pair):
+    """So that a step is stratified over one window. Together they have all batches, none twice."""
+    case, sizes = pair
+    plan = plan_or_none(case, sizes)
+    assume(plan is not None)
+    course = plan.source.course
+    per_step = case.num_replicas * case.config.accumulation_steps
+    assert all(bound % per_step == 0 for bound in course.bounds[:-1].tolist())
+    assert course.bounds[-1] == plan.num_batches
+    numbers = np.diff(course.begins, axis=1)
+    assert (numbers >= 0).all()
+    assert np.diff(course.bounds).tolist() == numbers.sum(axis=1).tolist()
+    ends = np.concatenate((course.cuts[1:], (course.cuts[-1] + numbers[-1])[None]))
+    assert (course.cuts + numbers == ends).all()

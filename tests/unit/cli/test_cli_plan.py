@@ -1,6 +1,7 @@
 """``lengthwise plan``: its numbers, for plans that are laid out and for those that are not."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from lengthwise.core.config import BatchingConfig
 from lengthwise.core.limits import BatchLimits
 from lengthwise.core.planner import Planner, build_plan
 from lengthwise.lengths import mapped
+from lengthwise.lengths.shards import open_shards
 
 FIXED = BatchingConfig(limits=BatchLimits(2000, 16), boundaries=(0, 100, 301), batch_sizing="fixed")
 LENGTHS = np.arange(6_000) * 7919 % 300 + 1
@@ -79,10 +81,7 @@ def test_ten_thousand_replicas_are_planned_and_measured(place):
 def test_files_are_shards(place):
     """Of mapped files and of files that are read, the kept rows of each."""
     parts = np.split(LENGTHS, [1_000, 2_500, 4_500])
-    config = BatchingConfig(
-        limits=FIXED.limits, boundaries=FIXED.boundaries, batch_sizing="fixed", shards_per_group=2
-    )
-    expected = Planner(parts, config).fingerprint
+    expected = Planner(parts, replace(FIXED, shards_per_group=2)).fingerprint
     for number, part in enumerate(parts):
         np.save(place / f"part{number}.npy", part.astype(np.uint16))
         pq.write_table(pa.table({"seq_len": part}), place / f"part{number}.parquet")
@@ -117,3 +116,22 @@ def test_what_is_not_a_row_of_whole_numbers_is_read_not_mapped(tmp_path, content
     assert mapped.map_lengths([tmp_path]) is None
     (tmp_path / "b.npy").write_bytes(b"no array")
     assert mapped.map_lengths([tmp_path / "b.npy"]) is None
+
+
+def test_shards_of_a_scan_are_mapped_and_planned(place, monkeypatch):
+    """From the command line and from Python the same plan as from the lengths themselves."""
+    for number, part in enumerate(np.split(LENGTHS, [2_000, 4_000])):
+        pq.write_table(pa.table({"seq_len": part}), place / f"part{number}.parquet")
+    files = [str(place / f"part{number}.parquet") for number in range(3)]
+    scan = ["scan", *files, "-o", str(place / "shards"), "--rows-per-shard", "2000"]
+    assert CliRunner().invoke(app, scan).exit_code == 0
+    monkeypatch.setattr("lengthwise.cli.plan.load_lengths", None)  # nothing is read
+    found = json.loads(plan(place / "shards", "--config", place / "fixed.toml", "--json"))
+    expected = build_plan(LENGTHS, FIXED)
+    assert found["fingerprint"] == expected.fingerprint
+    shards = open_shards(place / "shards")
+    assert len(shards.paths) == 3
+    assert build_plan(shards, FIXED).fingerprint == expected.fingerprint
+    local = replace(FIXED, shards_per_group=2)
+    by_shards = json.loads(plan(place / "shards", "--config", place / "by_shards.toml", "--json"))
+    assert by_shards["fingerprint"] == build_plan(shards, local).fingerprint
