@@ -32,6 +32,7 @@ import prediction
 import prediction_page
 import remix
 import sampling
+import scan_ray
 import scanning
 import simulation
 import streaming
@@ -54,6 +55,7 @@ PARTS = {
     "large_pipeline": large_pipeline.measure,
     "frontier": frontier.measure,
     "scanning": scanning.measure,
+    "scan_ray": scan_ray.measure,
     "collating": collating.measure,
     "sampling": sampling.measure,
     "streaming": streaming.measure,
@@ -69,6 +71,7 @@ PARTS = {
     "import_time": import_time.measure,
 }
 PAGES = {
+    "scan_ray": scan_ray.fill_page,
     "frontier": lambda found: [
         pages.fill(page, {"table:run": frontier.table(found)}) for page in (README, HOME)
     ],
