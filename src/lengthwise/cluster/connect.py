@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from lengthwise.errors import ClusterError, MissingDependencyError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CONNECT_SECONDS = 10.0
 LOCAL = "local"
 """The address of a Ray that is started here, and ended after its use."""
 
@@ -59,13 +61,25 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Any]:
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
     options = {"include_dashboard": False, **options} if address == LOCAL else {}
     try:
+        _knock(address)
         ray.init(address, logging_level="warning", log_to_driver=False, **options)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(_explained(address, error)) from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """See whether anybody is there, which Ray itself does for minutes.
+
+    Raises:
+        OSError: nobody answers at ``host:port``.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def _explained(address: str, error: Exception) -> str:

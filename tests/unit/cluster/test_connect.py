@@ -72,6 +72,7 @@ def test_where_no_cluster_answers_the_ways_out_are_named(
     # this machine is not joined.
     ray = Refusing(ConnectionError("no\nstack"))
     monkeypatch.setattr(connect, "require_ray", lambda: ray)
+    monkeypatch.setattr(connect, "_knock", lambda _address: None)
     if variable is None:
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
     else:
@@ -80,3 +81,13 @@ def test_where_no_cluster_answers_the_ways_out_are_named(
         pass
     assert ray.asked[0][0] == asked
     assert is_failed_run(found.value)
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch):
+    # Ray would try for minutes. Port 9 is of a service that no machine of ours runs.
+    ray = Refusing(AssertionError("not asked"))
+    monkeypatch.setattr(connect, "require_ray", lambda: ray)
+    refused = pytest.raises(ClusterError, match=r"no Ray cluster at '127\.0\.0\.1:9'.*refused")
+    with refused, connect.connected("127.0.0.1:9"):
+        pass
+    assert ray.asked == []
