@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "integrations": {"errors", "core", "loader"},
     "dflash": {"errors", "core", "lengths", "files", "loader", "calibrate"},
     "simulate": {"errors", "core"},
-    "pipeline": {"errors", "core", "loader", "dflash", "calibrate", "simulate"},
+    "pipeline": {"errors", "core", "cluster", "loader", "dflash", "calibrate", "simulate"},
     "diagnose": {"errors", "core", "simulate", "dflash"},
     "report": {"errors", "core", "diagnose"},
     "cli": {"errors", "core", "lengths", "files", "compare", "report", "dflash", "pipeline"}
@@ -66,7 +66,7 @@ INSIDE_FUNCTIONS = {
     "cluster": {"ray"},
     "files": {"pyarrow", "tomli_w"},
     "integrations": {"torch", "accelerate", "torchdata", "transformers", "ray"},
-    "dflash": {"pyarrow", "datasets", "huggingface_hub", "jinja2", "yaml", "tqdm"},
+    "dflash": {"pyarrow", "datasets", "huggingface_hub", "jinja2", "yaml", "tqdm", "fsspec"},
     "calibrate": {"scipy", "torch", "transformers"},
     "report": {"jinja2", "vl_convert"},
     "pipeline": {"ray"},

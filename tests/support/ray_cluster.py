@@ -12,11 +12,14 @@ import tempfile
 import warnings
 from contextlib import contextmanager
 
+import pytest
+
 from support import local_ray
 
 STORE_BYTES = 80 << 20
 ENVIRONMENT = {
     **local_ray.ENVIRONMENT,
+    "RAY_worker_niceness": "0",  # Ray's workers would come after everything else
     "RAY_max_direct_call_object_size": "2000",
     # A machine that is silent for two seconds is lost; otherwise half a minute.
     "RAY_health_check_initial_delay_ms": "2000",
@@ -38,12 +41,16 @@ def running_cluster(*machines):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before["PYTHONPATH"]]))
     folder = tempfile.mkdtemp(prefix="lw")  # short: a Unix socket's path has 107 bytes
     cluster = None
+    patch = pytest.MonkeyPatch()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import ray
             from ray.cluster_utils import Cluster
 
+            # Nobody else is to find this cluster by looking for one on this machine.
+            patch.setattr(ray._private.utils, "write_ray_address", lambda *_: None)
+            patch.setattr(ray._common.utils, "reset_ray_address", lambda *_: None)
             cluster = Cluster()
             nodes = [
                 cluster.add_node(
@@ -67,6 +74,7 @@ def running_cluster(*machines):
             ray.shutdown()
             if cluster is not None:
                 cluster.shutdown()
+        patch.undo()
         shutil.rmtree(folder, ignore_errors=True)
         for name, value in before.items():
             if value is None:

@@ -9,6 +9,9 @@ from lengthwise.pipeline.entries import ENTRIES
 from support.dflash_runs import Silent
 from support.pipeline_runs import run
 
+PATIENCE = 600
+"""Seconds for an actor to import everything and load its model on a busy machine."""
+
 
 class RayWatching(Silent):
     """Keeps what it is told, and does something when a step is done.
@@ -55,7 +58,7 @@ def killing(name, number, after=2):
 
 def run_on_ray(folder, output, observer=None, entries=ENTRIES, **changes):
     """From the newest checkpoint to the end, or to whatever happens: outcome and observer."""
-    more = {"engine": "ray", **changes.pop("pipeline", {})}
+    more = {"engine": "ray", "timeout_seconds": PATIENCE, **changes.pop("pipeline", {})}
     observer = observer or RayWatching()
     return run(folder, output, observer, entries, pipeline=more, **changes)
 

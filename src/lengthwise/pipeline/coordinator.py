@@ -212,7 +212,8 @@ class Coordinator:
         elif isinstance(message, Evaluate):
             self._targets.evaluate(message)
         elif isinstance(message, Missing):
-            self._meter.num_lost_batches += self._dispatcher.missing(child.number, message.part)
+            self._meter.num_lost_batches += self._dispatcher.missing(child.number, message.parts)
+            self._find_lost_features()
         else:
             assert isinstance(message, Finished)
             self._outcomes[child.number] = message.outcome
@@ -250,6 +251,13 @@ class Coordinator:
             self._fail(failure)
         else:
             self._meter.num_lost_batches += count
+            self._find_lost_features()
+
+    def _find_lost_features(self) -> None:
+        """Where a machine is lost, run again at once what waited there for a later step."""
+        if self._reserve is not None and not self._stopping:
+            lost = self._reserve.lost_features()
+            self._meter.num_lost_batches += self._dispatcher.lost_features(lost)
 
     def _failed(self, child: Child, message: Failed) -> None:
         """A child has raised: what it met, others would meet too."""

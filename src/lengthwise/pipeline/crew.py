@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from lengthwise.calibrate import Measurement
     from lengthwise.pipeline.dispatch import Dispatcher
@@ -109,6 +109,9 @@ class Reserve(Protocol):
 
     def wanted_targets(self) -> int | None:
         """How many target workers there are to be, where that has changed; None otherwise."""
+
+    def lost_features(self) -> Container[tuple[int, ...]]:
+        """Pages of features that are lost with the machines they waited on."""
 
     def restart(self) -> Fresh | None:
         """All ranks anew, from the newest checkpoint; None where that may not be done any more.

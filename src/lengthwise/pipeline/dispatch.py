@@ -17,7 +17,7 @@ from lengthwise.pipeline.messages import Again, Deliver, Part, RunBatch, Stop
 from lengthwise.pipeline.repairs import Repairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.training.plan import TrainingPlan
@@ -127,12 +127,13 @@ class Dispatcher:
         worker, batch = self._running.pop(key)
         if worker in self._rooms:
             self._rooms[worker] += 1
-        if self._repairs.arrived(key):
+        again = self._repairs.arrived(key)
+        if again is not None:
             for why in message.bad.values():
                 raise TrainingError(f"run again, and bad now, though it was not before: {why}")
-            return
-        state = self._epochs[message.epoch]
-        for part in batch.parts:
+        state = self._epochs.get(message.epoch)
+        for part in batch.parts if again is None else again:
+            assert state is not None, "a step of it waits for these samples"
             step = state.steps[state.step(part.sample_id)]
             step.missing -= 1
             if part.sample_id in message.bad:
@@ -153,15 +154,39 @@ class Dispatcher:
         """A rank has finished its oldest step."""
         self._learnt[rank] += 1
 
-    def missing(self, rank: int, part: Part) -> bool:
-        """A rank cannot get features it was told of: their whole batch runs again.
+    def missing(self, rank: int, parts: Iterable[Part]) -> int:
+        """A rank cannot get features it was told of: their whole batches run again.
 
         Returns:
-            Whether that is one batch more to run again.
+            How many batches that are, besides those that are to run again already.
         """
-        number, step = next(
-            place for place, held in self._holding.items() if part in held.get(rank, ())
-        )
+        count = 0
+        for part in parts:
+            number, step = next(
+                place for place, held in self._holding.items() if part in held.get(rank, ())
+            )
+            count += self._run_again(number, step, part, rank)
+        return count
+
+    def lost_features(self, lost: Container[tuple[int, ...]]) -> int:
+        """Features are lost that no rank has been told of yet: their whole batches run again.
+
+        Args:
+            lost: their pages. Of others, which ranks have been told of, ranks say what they miss.
+
+        Returns:
+            How many batches that are, besides those that are to run again already.
+        """
+        count = 0
+        for number, state in self._epochs.items():
+            for place, step in enumerate(state.steps):
+                for part in [one for one in step.parts.values() if one.pages in lost]:
+                    del step.parts[part.sample_id]
+                    step.missing += 1
+                    count += self._run_again(number, place, part, None)
+        return count
+
+    def _run_again(self, number: int, step: int, part: Part, rank: int | None) -> bool:
         state = self._epochs.get(number)
         epoch = self._plan.epoch(number) if state is None else state.epoch
         arrival = next(

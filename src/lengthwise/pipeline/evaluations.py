@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
+
+from lengthwise.dflash.training.places import remove_folder
 
 if TYPE_CHECKING:
     from lengthwise.pipeline.crew import Child
@@ -28,7 +29,7 @@ class Evaluations:
     def done(self, request: Evaluate) -> None:
         """One has been answered: its snapshot of the drafter is not needed any more."""
         self._of = [one for one in self._of if one[1] != request]
-        shutil.rmtree(request.folder, ignore_errors=True)
+        remove_folder(request.folder)
 
     def num_of(self, child: Child) -> int:
         """How many a worker has been asked for."""

@@ -14,8 +14,8 @@ from lengthwise.pipeline.worker import WorkerTask, shapes_to_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
+    from lengthwise.dflash.training.places import Location
     from lengthwise.pipeline.arena import Arena
     from lengthwise.pipeline.children import LocalChild
     from lengthwise.pipeline.crew import Child
@@ -41,7 +41,7 @@ class LocalCrew:
         self._arena = arena
         self._store: Any = None
 
-    def start(self, setup: PipelineSetup, saved: Path | None, entries: Entries) -> None:
+    def start(self, setup: PipelineSetup, saved: Location | None, entries: Entries) -> None:
         """Start all processes.
 
         Args:

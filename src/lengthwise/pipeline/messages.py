@@ -99,10 +99,10 @@ class Missing:
     """From a drafter rank: features it was told of are lost, with the machine they waited on.
 
     Attributes:
-        part: whose.
+        parts: whose.
     """
 
-    part: Part
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.expect import Expectation
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
     from lengthwise.pipeline.flow import Flow, PipelineObserver
@@ -40,7 +39,7 @@ class Once:
             self._evaluated.add(position.num_steps)
             self._observer.evaluated(position, evaluation, sums)
 
-    def saved(self, position: Position, path: Path) -> None:
+    def saved(self, position: Position, path: Location) -> None:
         """A checkpoint is in place."""
         if position.num_steps > self._saved:
             self._saved = position.num_steps

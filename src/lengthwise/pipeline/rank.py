@@ -15,6 +15,7 @@ from lengthwise.dflash.formats.native import save_native
 from lengthwise.dflash.training.checkpoint import CheckpointStore, read_checkpoint
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
+from lengthwise.dflash.training.places import place_in, write_folder
 from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.probe import probe_drafter
 from lengthwise.dflash.training.setup import load_ends_of, make_drafter, store_of, target_facts
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.target.ends import FrozenEnds
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.training.progress import Observer, Position, StepFacts
     from lengthwise.dflash.update import StepResult
     from lengthwise.pipeline.arena import Channel, Place
@@ -155,16 +157,16 @@ def _loop(
         store=NotingStore(store_of(config), source) if first else None,
         evaluator=RemoteEvaluator(wire, learner, _snapshots(task)) if first and evaluates else None,
         observer=Reporter(wire, first=first),
-        drafter_dir=Path(config.output_dir) / "drafter" if first else None,
+        drafter_dir=place_in(config.shared_dir, "drafter") if first else None,
         catch_signals=False,
     )
     return loop, source
 
 
-def _snapshots(task: RankTask) -> Path:
+def _snapshots(task: RankTask) -> Location:
     """Where drafters to evaluate go; a target may still read what ranks before these wrote."""
-    folder = Path(task.config.output_dir) / SNAPSHOTS
-    return folder / f"attempt-{task.attempt}" if task.attempt else folder
+    folder = place_in(task.config.shared_dir, SNAPSHOTS)
+    return place_in(folder, f"attempt-{task.attempt}") if task.attempt else folder
 
 
 class NotingStore(CheckpointStore):
@@ -181,6 +183,7 @@ class NotingStore(CheckpointStore):
     def __init__(self, store: CheckpointStore, source: PipelineSource) -> None:
         """Write where ``store`` does."""
         super().__init__(store.directory, store.keep)
+        self._store = store
         self._source = source
 
     def save(
@@ -188,16 +191,16 @@ class NotingStore(CheckpointStore):
         state: dict[str, Any],
         optimizer_state: dict[str, Any],
         write_drafter: Callable[[Path], object],
-    ) -> Path:
+    ) -> Location:
         """Wait for the coordinator, then write; see the class above."""
         self._source.wait_until_noted()
-        return super().save(state, optimizer_state, write_drafter)
+        return self._store.save(state, optimizer_state, write_drafter)
 
 
 class RemoteEvaluator:
     """Has a target worker evaluate the drafter as it is now, while training goes on."""
 
-    def __init__(self, wire: Wire, learner: Learner, folder: Path) -> None:
+    def __init__(self, wire: Wire, learner: Learner, folder: Location) -> None:
         """Nothing is asked for yet; snapshots go into ``folder``."""
         self._wire = wire
         self._learner = learner
@@ -211,9 +214,12 @@ class RemoteEvaluator:
         compare: bool,
     ) -> None:
         """Write the drafter down and ask; the coordinator tells its observer what comes of it."""
-        folder = self._folder / f"step-{position.num_steps:08d}"
+        place = place_in(self._folder, f"step-{position.num_steps:08d}")
+        write_folder(place, self._write)
+        self._wire.send(Evaluate(position, str(place), compare))
+
+    def _write(self, folder: Path) -> None:
         save_native(self._learner.drafter, folder, dtype=torch.float32)
-        self._wire.send(Evaluate(position, str(folder), compare))
 
 
 class Reporter:
@@ -233,7 +239,7 @@ class Reporter:
     def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
         """Nothing: a target worker evaluates, and tells the coordinator itself."""
 
-    def saved(self, position: Position, path: Path) -> None:
+    def saved(self, position: Position, path: Location) -> None:
         """A checkpoint is in place."""
         if self._first:
             self._wire.send(Told("saved", (position, path)))

@@ -16,8 +16,12 @@ Key = tuple[int, int]
 """Epoch and number of a batch in it."""
 
 
+Owners = dict["Part", int | None]
+"""Missing parts, each with the rank that waits for it; None: no rank has been told of it yet."""
+
+
 class Repairs:
-    """Keeps which rank waits for which sample of which batch. Pure.
+    """Keeps which samples of which batches are missing. Pure.
 
     A batch runs as a whole, as it did before, so that its features are the same to the last bit;
     only those that are missing are kept.
@@ -25,48 +29,53 @@ class Repairs:
 
     def __init__(self) -> None:
         """Nothing is missing."""
-        self._waiting: dict[Key, tuple[RunBatch, dict[Part, int]]] = {}
-        self._running: dict[Key, tuple[RunBatch, dict[Part, int]]] = {}
+        self._waiting: dict[Key, tuple[RunBatch, Owners]] = {}
+        self._running: dict[Key, tuple[RunBatch, Owners]] = {}
         self._done: list[tuple[int, Again]] = []
 
     def __bool__(self) -> bool:
-        """Whether any rank waits."""
+        """Whether anything is to be run again."""
         return bool(self._waiting or self._running or self._done)
 
-    def add(self, batch: RunBatch, rank: int) -> bool:
-        """A rank misses the parts of a batch; whether that batch was not to be run already."""
+    def add(self, batch: RunBatch, owner: int | None) -> bool:
+        """Parts of a batch are missing; whether that batch was not to be run already."""
         key = batch.epoch, batch.arrival
         new = key not in self._waiting
-        _, ranks = self._waiting.setdefault(key, (batch, {}))
-        ranks.update(dict.fromkeys(batch.parts, rank))
+        _, owners = self._waiting.setdefault(key, (batch, {}))
+        owners.update(dict.fromkeys(batch.parts, owner))
         return new
 
     def next(self, running: Container[Key]) -> RunBatch | None:
         """A batch to run, with all parts that are missing of it; none that runs already."""
-        for key, (batch, ranks) in self._waiting.items():
+        for key, (batch, owners) in self._waiting.items():
             if key not in running:
                 self._running[key] = self._waiting.pop(key)
-                return replace(batch, parts=tuple(ranks))
+                return replace(batch, parts=tuple(owners))
         return None
 
     def lost(self, key: Key) -> bool:
         """Whoever ran a batch is lost; whether it was one of these, which then runs again."""
         if key not in self._running:
             return False
-        batch, ranks = self._running.pop(key)
+        batch, owners = self._running.pop(key)
         _, more = self._waiting.setdefault(key, (batch, {}))
-        more.update(ranks)
+        more.update(owners)
         return True
 
-    def arrived(self, key: Key) -> bool:
-        """A batch has been run; whether it was one of these."""
+    def arrived(self, key: Key) -> list[Part] | None:
+        """A batch has been run.
+
+        Returns:
+            None where it was none of these; otherwise those of its parts that no rank has been told
+            of. Ranks that wait for others are told by :meth:`done`.
+        """
         if key not in self._running:
-            return False
-        _, ranks = self._running.pop(key)
-        for rank in sorted(set(ranks.values())):
-            parts = tuple(part for part, owner in ranks.items() if owner == rank)
+            return None
+        _, owners = self._running.pop(key)
+        for rank in sorted({owner for owner in owners.values() if owner is not None}):
+            parts = tuple(part for part, owner in owners.items() if owner == rank)
             self._done.append((rank, Again(parts)))
-        return True
+        return [part for part, owner in owners.items() if owner is None]
 
     def done(self) -> Iterator[tuple[int, Again]]:
         """What ranks are to be told now; each once."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lengthwise.dflash.training.places import place_in, remove_folder
 from lengthwise.dflash.training.progress import Outcome, Position
 from lengthwise.dflash.training.resume import check_same_run
 from lengthwise.pipeline.arena import Arena
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from lengthwise.calibrate import Measurement
     from lengthwise.dflash.training.checkpoint import Checkpoint
+    from lengthwise.dflash.training.places import Location
     from lengthwise.pipeline.crew import Child, Crew, Reserve
     from lengthwise.pipeline.flow import PipelineObserver
     from lengthwise.pipeline.setup import PipelineSetup
@@ -50,10 +50,12 @@ def run_pipeline(
     num_done, saved = 0, None
     if checkpoint is not None:
         check_same_run(checkpoint, setup.config, setup.plan.fingerprint)
-        num_done, saved = checkpoint.num_steps, checkpoint.path
-    shutil.rmtree(Path(setup.config.output_dir) / SNAPSHOTS, ignore_errors=True)
+        num_done, saved = checkpoint.num_steps, checkpoint.place
+    snapshots = place_in(setup.config.shared_dir, SNAPSHOTS)
+    remove_folder(snapshots)
     run = _run_on_ray if setup.config.pipeline.engine == "ray" else _run_locally
     outcome = run(setup, num_done, saved, observer, entries)
+    remove_folder(snapshots)
     if outcome is None:  # stopped while models were being loaded
         place = Position.after(num_done, setup.plan.steps_per_epoch)
         outcome = Outcome(place, interrupted=num_done < setup.plan.num_steps, checkpoint=saved)
@@ -63,7 +65,7 @@ def run_pipeline(
 def _run_locally(
     setup: PipelineSetup,
     num_done: int,
-    saved: Path | None,
+    saved: Location | None,
     observer: PipelineObserver,
     entries: Entries,
 ) -> Outcome | None:
@@ -77,11 +79,11 @@ def _run_locally(
 def _run_on_ray(
     setup: PipelineSetup,
     num_done: int,
-    saved: Path | None,
+    saved: Location | None,
     observer: PipelineObserver,
     entries: Entries,
 ) -> Outcome | None:
-    from lengthwise.pipeline.on_ray.connect import connected
+    from lengthwise.cluster.connect import connected
     from lengthwise.pipeline.on_ray.crew import RayCrew
 
     # Ray takes SIGTERM for itself as it connects, so signals come after that.

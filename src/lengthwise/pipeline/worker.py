@@ -14,6 +14,7 @@ from lengthwise.dflash.formats.load import load_native
 from lengthwise.dflash.target.samples import samples_of
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
 from lengthwise.dflash.training.learner import Learner
+from lengthwise.dflash.training.places import on_disk
 from lengthwise.dflash.training.probe import batch_shapes, probe_target
 from lengthwise.dflash.training.setup import load_target_of
 from lengthwise.errors import DataError
@@ -226,7 +227,8 @@ class _Worker:
 
     def _evaluate(self, request: Evaluate) -> Evaluated:
         """Decode held-out prompts with a drafter from a folder."""
-        drafter = load_native(request.folder).to(self._target.device)
+        with on_disk(request.folder) as folder:
+            drafter = load_native(folder).to(self._target.device)
         config = self._task.config
         learner = Learner(drafter, self._target.ends, config, total_steps=1)
         held_out = self._task.data.held_out

@@ -53,7 +53,7 @@ def test_a_missing_sample_runs_again_in_its_whole_batch_and_keeps_its_pages():
     """Its rank, which asked for it, is told when it is there."""
     scene = Scene()
     part = scene.delivered[1].parts[0]
-    assert scene.dispatcher.missing(1, part)
+    assert scene.dispatcher.missing(1, [part]) == 1
     scene.finish()  # workers had as many batches as they may have
     scene.work()
     assert scene.again == [(1, Again((part,)))]
@@ -67,8 +67,8 @@ def test_samples_of_one_batch_run_again_together_and_each_rank_gets_its_own():
         home |= dict.fromkeys(scene.plan.epoch(0).arrival(number).tolist(), number)
     missing = [(rank, part) for rank in (0, 1) for part in scene.delivered[rank].parts]
     batches = {home[part.sample_id] for _, part in missing}
-    new = [scene.dispatcher.missing(rank, part) for rank, part in missing]
-    assert sum(new) == len(batches)
+    count = sum(scene.dispatcher.missing(rank, scene.delivered[rank].parts) for rank in (0, 1))
+    assert count == len(batches)
     scene.finish()
     assert {(rank, part) for rank, again in scene.again for part in again.parts} == set(missing)
     assert sum(len(again.parts) for _, again in scene.again) == len(missing)
@@ -80,7 +80,7 @@ def test_a_batch_that_runs_again_is_whole_and_comes_first_even_after_a_stop():
     assert [stop for _, stop in scene.dispatcher.stop()] == [Stop(0, 1), Stop(0, 1)]
     scene.finish()
     part = scene.delivered[0].parts[0]
-    scene.dispatcher.missing(0, part)
+    scene.dispatcher.missing(0, [part])
     scene.work()
     ((_, batch),) = scene.batches
     assert batch.parts == (part,)
@@ -96,7 +96,7 @@ def test_where_the_worker_is_lost_too_another_one_runs_it():
     part = scene.delivered[0].parts[0]
     list(scene.dispatcher.stop())
     scene.finish()
-    scene.dispatcher.missing(0, part)
+    scene.dispatcher.missing(0, [part])
     scene.work()
     ((worker, batch),) = scene.batches
     assert scene.dispatcher.lost(worker) == 1
@@ -114,7 +114,7 @@ def test_a_sample_that_was_good_and_is_bad_now_ends_the_run_by_name():
     part = scene.delivered[0].parts[0]
     list(scene.dispatcher.stop())
     scene.finish()
-    scene.dispatcher.missing(0, part)
+    scene.dispatcher.missing(0, [part])
     scene.work()
     with pytest.raises(TrainingError, match="bad now, though it was not before: spoilt"):
         scene.arrive(scene.batches[0][1], bad=[part.sample_id])
@@ -135,3 +135,29 @@ def test_a_worker_that_retires_finishes_its_batches_and_gets_no_more():
     scene.dispatcher.joined(2)
     scene.work()
     assert {worker for worker, _ in scene.batches} == {1, 2}
+
+
+def test_what_no_rank_has_been_told_of_runs_again_before_its_step_goes_out():
+    """By the pages that are lost; then the step is as it was, on the same pages."""
+    scene = Scene()
+    scene.work()
+    states = scene.dispatcher._epochs.values()
+    waiting = [p for s in states for step in s.steps for p in step.parts.values()]
+    assert len(waiting) > 3
+    lost = {part.pages for part in waiting[::2]}
+    count = scene.dispatcher.lost_features(lost)
+    arrivals = {
+        number
+        for number in range(scene.plan.epoch(0).num_arrivals)
+        if {p.sample_id for p in waiting[::2]} & set(scene.plan.epoch(0).arrival(number).tolist())
+    }
+    assert count == len(arrivals)
+    used = scene.pages.num_used
+    ready = scene.dispatcher.num_ready_steps
+    list(scene.dispatcher.stop())
+    scene.finish()
+    assert scene.again == []
+    again = [p for s in states for step in s.steps for p in step.parts.values()]
+    assert set(waiting) <= set(again)
+    assert scene.pages.num_used == used
+    assert scene.dispatcher.num_ready_steps >= ready

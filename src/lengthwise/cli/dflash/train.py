@@ -211,7 +211,9 @@ def summary_of(
     view: TrainView,
 ) -> dict[str, Any]:
     """What --json prints; a figure that nothing was measured for in this process is null."""
-    drafter = None if outcome.interrupted else str(Path(config.output_dir) / "drafter")
+    from lengthwise.dflash.training.places import place_in
+
+    drafter = None if outcome.interrupted else str(place_in(config.shared_dir, "drafter"))
     return {
         "num_steps": outcome.position.num_steps,
         "total_steps": plan.num_steps,

@@ -11,7 +11,6 @@ from lengthwise.core.wording import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from rich.progress import Progress, TaskID
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.expect import Expectation
     from lengthwise.dflash.training.log import RunLog
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
 
@@ -96,7 +96,7 @@ class TrainView:
             record = self.log.last_evaluation
             print_note(f"step {position.num_steps:,}, held out: {_held_out(record)}")
 
-    def saved(self, position: Position, path: Path) -> None:
+    def saved(self, position: Position, path: Location) -> None:
         """Name a checkpoint."""
         self.log.saved(position, path)
         if not self._quiet:

@@ -25,12 +25,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
-from lengthwise.errors import CheckpointError, CheckpointWriteError, LengthwiseWarning
+from lengthwise.core.file_format import CHECKPOINT
+from lengthwise.errors import CheckpointError, CheckpointWriteError, DataError, LengthwiseWarning
+from lengthwise.lengths.storage import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-FORMAT = 1
+    from lengthwise.dflash.training.places import Location
+
 PREFIX, PARTIAL, MANIFEST = "step-", ".partial-", "manifest.json"
 
 
@@ -39,12 +42,21 @@ class Checkpoint:
     """One that was read and found whole.
 
     Attributes:
-        path: its folder.
+        path: its folder, on disk.
         state: what ``state.json`` holds.
+        url: where it was copied from; None where ``path`` is the place itself.
+        room: keeps the copy.
     """
 
     path: Path
     state: dict[str, Any]
+    url: str | None = None
+    room: object = None
+
+    @property
+    def place(self) -> Location:
+        """Where it is, for whoever reads it again."""
+        return self.path if self.url is None else self.url
 
     @property
     def num_steps(self) -> int:
@@ -81,7 +93,7 @@ class CheckpointStore:
         state: dict[str, Any],
         optimizer_state: dict[str, Any],
         write_drafter: Callable[[Path], object],
-    ) -> Path:
+    ) -> Location:
         """Write one; older ones are removed after it is in place.
 
         Args:
@@ -104,7 +116,7 @@ class CheckpointStore:
             write_drafter(partial / "drafter")
             with (partial / "optimizer.pt").open("wb") as stream:  # a path would hide the reason
                 torch.save(optimizer_state, stream)
-            _write_json(partial / "state.json", {"format": FORMAT, **state})
+            _write_json(partial / "state.json", {**CHECKPOINT.stamp(), **state})
             _write_json(partial / MANIFEST, _describe_files(partial))
             _sync(partial)
             if place.exists():
@@ -120,8 +132,11 @@ class CheckpointStore:
         self._rotate()
         return place
 
-    def paths(self) -> list[Path]:
+    def paths(self) -> Sequence[Location]:
         """Folders of all checkpoints, the newest first; not checked."""
+        return self._folders()
+
+    def _folders(self) -> list[Path]:
         return sorted(self.directory.glob(f"{PREFIX}*"), reverse=True)
 
     def latest(self) -> Checkpoint | None:
@@ -145,17 +160,21 @@ class CheckpointStore:
 
     def _rotate(self) -> None:
         """Remove what is too old, and what processes that were killed have left behind."""
-        for path in [*self.paths()[self.keep :], *self.directory.glob(f"{PARTIAL}*")]:
+        for path in [*self._folders()[self.keep :], *self.directory.glob(f"{PARTIAL}*")]:
             shutil.rmtree(path)
 
 
-def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Check every file of a checkpoint against its manifest.
+def read_checkpoint(place: Location) -> Checkpoint:
+    """Check every file of a checkpoint against its manifest; one in a store is copied first.
 
     Raises:
         CheckpointError: a file is missing, or not what was written; names it.
     """
-    path = Path(path)
+    if is_url(str(place)):
+        from lengthwise.dflash.training.remote_checkpoint import read_remote_checkpoint
+
+        return read_remote_checkpoint(str(place))
+    path = Path(place)
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         expected = dict(manifest["files"])
@@ -173,10 +192,12 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         if _digest(file) != facts["sha256"]:
             raise CheckpointError(f"{path}: damaged: {name} is not what was written")
     state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    if state.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path}: written in format {state.get('format')!r}; this version reads {FORMAT}"
-        )
+    if state.get("format") == 1:  # before formats had names
+        state |= CHECKPOINT.stamp()
+    try:
+        CHECKPOINT.check(state, path)
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
     return Checkpoint(path, state)
 
 

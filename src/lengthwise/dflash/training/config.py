@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lengthwise.core.config import BatchingConfig
+from lengthwise.core.file_format import TRAIN_CONFIG
 from lengthwise.core.limits import BatchLimits
 from lengthwise.dflash.training.pipeline_section import PipelineSection
 from lengthwise.dflash.training.problems import problem_lines
@@ -27,7 +28,7 @@ from lengthwise.dflash.training.sections import (
     StepSection,
     TargetSection,
 )
-from lengthwise.errors import ConfigError
+from lengthwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,6 +104,11 @@ class TrainConfig(Section):
         if drafter.num_taps is not None and drafter.target_layer_ids is not None:
             yield "drafter.num_taps and drafter.target_layer_ids say the same: give one of them"
 
+    @property
+    def shared_dir(self) -> str:
+        """Where checkpoints, the drafter and what is to be evaluated go; may be a URL."""
+        return self.checkpoint.directory or self.output_dir
+
     def batching_config(self) -> BatchingConfig:
         """The target's batches, as the planner takes them.
 
@@ -159,6 +165,11 @@ def read_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
 
 def parse_train_config(values: dict[str, Any], where: str = "config") -> TrainConfig:
     """Check plain values; see :func:`read_train_config`."""
+    try:
+        TRAIN_CONFIG.check(values, where)
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+    values = {name: value for name, value in values.items() if name not in TRAIN_CONFIG.stamp()}
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.core.file_format import TRAIN_CONFIG
 from lengthwise.dflash.training.run_files import CONFIG_FILE, METRICS_FILE
 from lengthwise.loader.monitor import JsonlWriter, TensorBoardWriter, TrackioWriter, WandbWriter
 from lengthwise.loader.monitor.curve import MixedLossCurve
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.training.config import TrainConfig
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.training.progress import Position, StepFacts
     from lengthwise.dflash.update import StepResult
     from lengthwise.loader.monitor import Writer
@@ -94,7 +97,8 @@ class RunLog:
         directory = Path(config.output_dir)
         self._every = config.logging.every_steps
         self._writers: list[Writer] = [JsonlWriter(directory / METRICS_FILE)]
-        text = config.model_dump_json(indent=2) + "\n"
+        values = {**TRAIN_CONFIG.stamp(), **config.model_dump(mode="json")}
+        text = json.dumps(values, indent=2) + "\n"
         (directory / CONFIG_FILE).write_text(text, encoding="utf-8")
         self._writers += [_writer(name, config) for name in config.logging.writers]
         self._totals = Totals(clock)
@@ -115,7 +119,7 @@ class RunLog:
         self.last_evaluation = evaluation_record(position, evaluation, sums)
         self.write(self.last_evaluation)
 
-    def saved(self, position: Position, path: Path) -> None:
+    def saved(self, position: Position, path: Location) -> None:
         """Nothing: a checkpoint speaks for itself."""
 
     def close(self) -> None:

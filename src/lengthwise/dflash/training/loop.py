@@ -6,7 +6,6 @@ from this process or from many.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 import warnings
@@ -17,6 +16,7 @@ import torch
 
 from lengthwise._version import __version__
 from lengthwise.dflash.formats.native import save_native
+from lengthwise.dflash.training.places import write_folder
 from lengthwise.dflash.training.progress import Outcome, Position, StepFacts
 from lengthwise.dflash.training.random_states import random_states, set_random_states
 from lengthwise.dflash.training.resume import check_same_run
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.checkpoint import Checkpoint, CheckpointStore
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.learner import Learner
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.training.plan import Epoch, TrainingPlan
     from lengthwise.dflash.training.progress import Evaluator, Observer
     from lengthwise.dflash.training.source import SampleSource
@@ -63,7 +64,7 @@ class TrainingLoop:
         store: CheckpointStore | None,
         evaluator: Evaluator | None,
         observer: Observer,
-        drafter_dir: Path | None = None,
+        drafter_dir: Location | None = None,
         catch_signals: bool = True,
         target_config: PretrainedConfig | None = None,
     ) -> None:
@@ -80,7 +81,7 @@ class TrainingLoop:
         self._target_config = target_config
         self._num_steps = 0
         self._saved_steps: int | None = None
-        self._saved: Path | None = None
+        self._saved: Location | None = None
         self._stop = False
 
     @property
@@ -106,7 +107,7 @@ class TrainingLoop:
         learner.update.load_state_dict(checkpoint.state["update"])
         set_random_states(checkpoint.state["random"])
         self._num_steps = checkpoint.num_steps
-        self._saved_steps, self._saved = checkpoint.num_steps, checkpoint.path
+        self._saved_steps, self._saved = checkpoint.num_steps, checkpoint.place
         return changed
 
     def run(self) -> Outcome:
@@ -125,8 +126,7 @@ class TrainingLoop:
         saved = self._save() if self._num_steps else None
         finished = self._num_steps >= self._plan.num_steps
         if self._drafter_dir is not None and finished:
-            shutil.rmtree(self._drafter_dir, ignore_errors=True)
-            self._write_drafter(self._drafter_dir)
+            write_folder(self._drafter_dir, self._write_drafter)
         return Outcome(self.position, not finished, saved)
 
     def _run_epoch(self, epoch: Epoch) -> None:
@@ -179,7 +179,7 @@ class TrainingLoop:
         except CheckpointWriteError as error:
             warnings.warn(f"training goes on: {error}", LengthwiseWarning, stacklevel=2)
 
-    def _save(self) -> Path | None:
+    def _save(self) -> Location | None:
         if self._store is None:
             return None
         if self._saved_steps == self._num_steps:

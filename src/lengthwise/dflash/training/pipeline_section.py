@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class RaySection(Section):
     """Of pipeline.engine: ray. Where actors run, and how many losses are made good."""
 
-    address: str = Field(
-        "auto",
-        description="auto: the cluster that RAY_ADDRESS names or that runs on this machine, or "
-        "else a Ray of this machine alone; local: always such a one; or host:port.",
+    address: str | None = Field(
+        None,
+        description="auto: the cluster of this machine; host:port of another; local: a Ray of this "
+        "machine alone; default: what RAY_ADDRESS says, else local.",
     )
     device: Literal["cuda", "cpu"] = Field(
         "cuda", description="What num_targets and num_drafters run on."
@@ -115,6 +115,11 @@ class PipelineSection(Section):
                         f"pipeline.{kind}_devices and pipeline.num_{kind}s say the same: give one "
                         f"of them"
                     )
+            if (self.ray.address or "").startswith("ray://"):
+                yield (
+                    "pipeline.ray.address: a pipeline runs inside its cluster; start it there, for "
+                    "example with `ray job submit -- lengthwise dflash train CONFIG`"
+                )
             if not self.targets and not self.drafters:
                 yield "pipeline.engine: ray needs pipeline.num_targets and pipeline.num_drafters"
         if bool(self.targets) != bool(self.drafters):

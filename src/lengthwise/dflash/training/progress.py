@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lengthwise.dflash.decoding.evaluation import Evaluation
     from lengthwise.dflash.metrics import DraftSums
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.update import StepResult
 
 
@@ -22,7 +21,7 @@ class Observer(Protocol):
     def evaluated(self, position: Position, evaluation: Evaluation, sums: DraftSums) -> None:
         """Held-out prompts were decoded, and the loss of their answers measured."""
 
-    def saved(self, position: Position, path: Path) -> None:
+    def saved(self, position: Position, path: Location) -> None:
         """A checkpoint is in place."""
 
 
@@ -98,4 +97,4 @@ class Outcome:
 
     position: Position
     interrupted: bool
-    checkpoint: Path | None
+    checkpoint: Location | None

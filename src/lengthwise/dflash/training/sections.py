@@ -208,6 +208,11 @@ class CheckpointSection(Section):
 
     every_steps: Count = Field(500, description="Optimiser steps between checkpoints.")
     keep: Count = Field(3, description="How many are kept, the newest.")
+    directory: str | None = Field(
+        None,
+        description="Where they go, and the drafter: a folder, or a URL that fsspec knows, such "
+        "as s3://bucket/run; default: output_dir. On several machines one that all reach.",
+    )
 
 
 class LoggingSection(Section):

@@ -18,7 +18,9 @@ from lengthwise.dflash.training.data import divide
 from lengthwise.dflash.training.held_out import HeldOutEvaluator
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
+from lengthwise.dflash.training.places import place_in
 from lengthwise.dflash.training.plan import TrainingPlan
+from lengthwise.dflash.training.remote_checkpoint import RemoteCheckpointStore
 from lengthwise.dflash.training.source import LocalSource, TargetRunner
 from lengthwise.errors import ConfigError
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.target.sizes import TargetBytes
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
+    from lengthwise.dflash.training.places import Location
     from lengthwise.dflash.training.progress import Observer
 
 
@@ -59,9 +62,9 @@ class Setup:
         return Path(self.config.output_dir)
 
     @property
-    def drafter_dir(self) -> Path:
+    def drafter_dir(self) -> Location:
         """Where the trained drafter goes at the end."""
-        return self.output_dir / "drafter"
+        return place_in(self.config.shared_dir, "drafter")
 
     @property
     def pool_bytes(self) -> int:
@@ -89,7 +92,10 @@ def set_up(config: TrainConfig) -> Setup:
 
 def store_of(config: TrainConfig) -> CheckpointStore:
     """The checkpoints of a run."""
-    return CheckpointStore(Path(config.output_dir) / "checkpoints", config.checkpoint.keep)
+    place, keep = place_in(config.shared_dir, "checkpoints"), config.checkpoint.keep
+    if isinstance(place, str):
+        return RemoteCheckpointStore(place, keep)
+    return CheckpointStore(place, keep)
 
 
 def assemble(setup: Setup, store: CheckpointStore, observer: Observer) -> TrainingLoop:

@@ -19,15 +19,15 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.cluster.connect import require_ray
 from lengthwise.pipeline.child import failure_of, pass_warnings_on
 from lengthwise.pipeline.messages import Again, Arrived, Evaluate, Evaluated, Ready, RunBatch
-from lengthwise.pipeline.on_ray.connect import require_ray
 from lengthwise.pipeline.on_ray.features import ObjectChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from lengthwise.pipeline.on_ray.features import Pages
+    from lengthwise.pipeline.messages import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class ChildActor:
         self._news = asyncio.Event()
         self._ended = asyncio.Event()
         self._asked: dict[Hashable, deque[asyncio.Future[Any]]] = defaultdict(deque)
+        self._early: dict[int, tuple[object, Mapping[Part, Any]]] = {}
+        self._num_entered = 0
         self._store: Any = None
 
     async def meet(self) -> tuple[str, int]:
@@ -116,28 +118,30 @@ class ChildActor:
         said, self._said = self._said, []
         return said
 
-    async def tell(self, message: object, references: Mapping[Pages, Any]) -> None:
+    async def tell(self, number: int, message: object, references: Mapping[Part, Any]) -> None:
         """Pass a message on.
 
         Args:
+            number: of it, counted from 0: Ray does not promise that calls come in order.
             message: for the body, unless it only says that features are there.
             references: to features that the message speaks of.
         """
-        self._wire.channel.expect(references)
-        if not isinstance(message, Again):
-            self._wire.inbox.put(message)
+        self._enter(number, message, references)
 
-    async def ask(self, message: RunBatch | Evaluate) -> Any:
+    async def ask(self, number: int, message: RunBatch | Evaluate) -> Any:
         """Pass a request on, and wait for its answer.
+
+        Args:
+            number: of it, counted together with what is told.
+            message: the request.
 
         Returns:
             The answer and, for a batch with parts, as results of their own, each part's features as
             bytes; None for a sample that is bad.
         """
-        assert self._loop is not None, "it has begun"
-        answered: asyncio.Future[Any] = self._loop.create_future()
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[_key(message)].append(answered)
-        self._wire.inbox.put(message)
+        self._enter(number, message, {})
         answer = await answered
         if not isinstance(message, RunBatch) or not message.parts:
             return answer
@@ -150,6 +154,16 @@ class ChildActor:
     async def ended(self) -> None:
         """Wait until the body has ended."""
         await self._ended.wait()
+
+    def _enter(self, number: int, message: object, references: Mapping[Part, Any]) -> None:
+        """Put messages into the inbox, each when all before it are there."""
+        self._early[number] = message, references
+        while self._num_entered in self._early:
+            entering, there = self._early.pop(self._num_entered)
+            self._num_entered += 1
+            self._wire.channel.expect(there)
+            if not isinstance(entering, Again):
+                self._wire.inbox.put(entering)
 
     def _run(self, body: Callable[[ActorWire, Any], None], task: Any) -> None:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.cluster.connect import require_ray
 from lengthwise.pipeline.messages import (
     Again,
     Arrived,
@@ -17,7 +18,6 @@ from lengthwise.pipeline.messages import (
     RunBatch,
 )
 from lengthwise.pipeline.on_ray.actor import Ended
-from lengthwise.pipeline.on_ray.connect import require_ray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 10.0
 """For an actor that was killed, until it is taken for dead whatever Ray says."""
 
-Shelf = dict["Pages", Any]
-"""References to all features that wait, by their pages; without one here they are freed."""
+Shelf = dict["Pages", tuple[Any, "str | None"]]
+"""Of all features that wait, by their pages: the reference, without which they are freed, and Ray's
+name of the machine they are on."""
 
 
 @dataclass(eq=False)
@@ -45,6 +46,7 @@ class RayChild:
         shelf: the crew's.
         bundle: of the placement group, which it runs in; None for none.
         host: address of the machine, once it has begun.
+        node_id: Ray's name of that machine.
         pid: of its process there.
         ready: whether it has said that it waits for work.
         timings: that it measured before.
@@ -58,11 +60,13 @@ class RayChild:
     shelf: Shelf
     bundle: int | None = None
     host: str | None = None
+    node_id: str | None = None
     pid: int | None = None
     ready: bool = False
     timings: tuple[Measurement, ...] = ()
     silent_seconds: float | None = None
     gone: bool = False
+    _num_sent: int = 0
     _why: str = "ended"
     _killed: float | None = None
     _begun: Any = None
@@ -90,20 +94,21 @@ class RayChild:
         """Send a message, without waiting; features that it speaks of as references."""
         if self.gone:
             return
+        number, self._num_sent = self._num_sent, self._num_sent + 1
         if isinstance(message, RunBatch):
             count = 1 + len(message.parts)
-            found = self.actor.ask.options(num_returns=count).remote(message)
+            found = self.actor.ask.options(num_returns=count).remote(number, message)
             answer, *features = found if message.parts else [found]
             self._asked[answer] = (message, features)
         elif isinstance(message, Evaluate):
-            self._asked[self.actor.ask.remote(message)] = (message, [])
+            self._asked[self.actor.ask.remote(number, message)] = (message, [])
         elif isinstance(message, (Deliver, Again)):
             if isinstance(message, Deliver):
                 self._delivered[message.epoch, message.step] = message.parts
-            references = {part.pages: self.shelf[part.pages] for part in message.parts}
-            self.actor.tell.remote(message, references)
+            references = {part: self.shelf[part.pages][0] for part in message.parts}
+            self.actor.tell.remote(number, message, references)
         else:
-            self.actor.tell.remote(message, {})
+            self.actor.tell.remote(number, message, {})
 
     def kill(self) -> None:
         """End it at once."""
@@ -170,7 +175,7 @@ class RayChild:
 
     def _placed(self, where: Whereabouts) -> Placed:
         self._begun = None
-        self.host, self.pid = where.host, where.pid
+        self.host, self.node_id, self.pid = where.host, where.node_id, where.pid
         return Placed(where.host)
 
     def _said(self, messages: list[object]) -> Iterator[object]:
@@ -192,11 +197,13 @@ class RayChild:
         assert isinstance(asked, RunBatch), "it is the answer to a batch"
         for part, reference in zip(asked.parts, features, strict=True):
             if part.sample_id not in message.bad:
-                self.shelf[part.pages] = reference
+                self.shelf[part.pages] = reference, self.node_id
 
 
 def ending_of(text: str) -> str:
     """How an actor ended, in a few words, from what Ray says at length."""
+    if "node has died" in text:
+        return "was lost: its machine is gone"
     for mark in ("Worker exit detail:", "worker process has died."):
         _, found, detail = text.partition(mark)
         if found:

@@ -7,11 +7,11 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, cast
 
+from lengthwise.cluster.connect import require_ray
 from lengthwise.dflash.training.setup import store_of
 from lengthwise.pipeline.crew import Fresh
 from lengthwise.pipeline.on_ray.actor import ChildActor
 from lengthwise.pipeline.on_ray.child import GRACE_SECONDS, RayChild, Shelf
-from lengthwise.pipeline.on_ray.connect import require_ray
 from lengthwise.pipeline.on_ray.features import ObjectPlace
 from lengthwise.pipeline.on_ray.placement import check_object_stores, request, reserve_place
 from lengthwise.pipeline.on_ray.wish import Wish
@@ -21,11 +21,12 @@ from lengthwise.pipeline.worker import WorkerTask, shapes_to_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from lengthwise.calibrate import Shape
+    from lengthwise.dflash.training.places import Location
     from lengthwise.pipeline.crew import Child
     from lengthwise.pipeline.entries import Entries
+    from lengthwise.pipeline.on_ray.features import Pages
     from lengthwise.pipeline.setup import PipelineSetup
 
 LISTEN_SECONDS = 30.0
@@ -41,7 +42,7 @@ class RayCrew:
         entries: what the actors run.
     """
 
-    def __init__(self, setup: PipelineSetup, saved: Path | None, entries: Entries) -> None:
+    def __init__(self, setup: PipelineSetup, saved: Location | None, entries: Entries) -> None:
         """Nobody has been started."""
         self.workers: list[RayChild] = []
         self.ranks: list[RayChild] = []
@@ -123,6 +124,11 @@ class RayCrew:
         """How many target workers there are to be, where the user has said so anew."""
         return self._wish.news()
 
+    def lost_features(self) -> set[Pages]:
+        """Pages of features that are lost with the machines they waited on."""
+        gone = {node["NodeID"] for node in require_ray().nodes() if not node["Alive"]}
+        return {pages for pages, (_, node_id) in self._shelf.items() if node_id in gone}
+
     def restart(self) -> Fresh | None:
         """All ranks anew, from the newest checkpoint."""
         limit = self._section.ray.max_restarts
@@ -135,7 +141,7 @@ class RayCrew:
         self._shelf.clear()
         newest = store_of(self._setup.config).latest()
         num_done = 0 if newest is None else newest.num_steps
-        self._saved = None if newest is None else newest.path
+        self._saved = None if newest is None else newest.place
         self.ranks = self._start_ranks()
         words = f"all ranks go on from step {num_done:,} (restart {self._num_restarts} of {limit})"
         return Fresh(self.ranks, dispatcher_of(self._setup, num_done, num_workers=0), words)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from lengthwise.cluster.connect import require_ray
 from lengthwise.pipeline.messages import Missing
-from lengthwise.pipeline.on_ray.connect import require_ray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Pages = tuple[int, ...]
 """By which features are told apart: while they wait, no others have their pages."""
+FETCH_SECONDS = 5.0
+"""For features that may be lost, or only be long on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class ObjectChannel:
         self._send = send
         self._pinned = False
         self._leaving: dict[Pages, deque[torch.Tensor]] = defaultdict(deque)
-        self._coming: dict[Pages, Any] = {}
+        self._coming: dict[Part, Any] = {}
         self._news = threading.Condition()
 
     def pin(self) -> None:
@@ -90,7 +92,7 @@ class ObjectChannel:
         """Keep nothing of what was written so far: it was a rehearsal."""
         self._leaving.clear()
 
-    def expect(self, references: Mapping[Pages, Any]) -> None:
+    def expect(self, references: Mapping[Part, Any]) -> None:
         """Take references to features that are about to be read, and begin to fetch them."""
         if not references:
             return
@@ -106,19 +108,39 @@ class ObjectChannel:
         Where they are lost, with the machine they waited on, the coordinator is told, and this
         waits until they were made again.
         """
-        ray = require_ray()
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: part.pages in self._coming)
-                reference = self._coming.pop(part.pages)
-            try:
-                found = ray.get(reference)
-                break
-            except (ray.exceptions.ObjectLostError, ray.exceptions.RayActorError):
-                self._send(Missing(part))
+        while (found := self._fetched(part)) is None:
+            self._tell_what_is_missing(part)
         features = self._empty(part)
         features.view(torch.uint8).numpy()[...] = found
         return features if device is None else features.to(device, non_blocking=True)
+
+    def _fetched(self, part: Part) -> Any:
+        """Features as they lie in this machine's object store; None where they are lost."""
+        ray = require_ray()
+        with self._news:
+            self._news.wait_for(lambda: part in self._coming)
+            reference = self._coming.pop(part)
+        try:
+            return ray.get(reference)
+        except (ray.exceptions.ObjectLostError, ray.exceptions.RayActorError):
+            return None
+
+    def _tell_what_is_missing(self, part: Part) -> None:
+        """And what else is: a machine that is gone had more, and each batch is to run once."""
+        ray = require_ray()
+        with self._news:
+            others = dict(self._coming)
+        missing = [part]
+        for other, reference in others.items():
+            try:
+                ray.get(reference, timeout=FETCH_SECONDS)
+            except ray.exceptions.GetTimeoutError:
+                continue
+            except (ray.exceptions.ObjectLostError, ray.exceptions.RayActorError):
+                missing.append(other)
+                with self._news:
+                    del self._coming[other]
+        self._send(Missing(tuple(missing)))
 
     def close(self) -> None:
         """Nothing: the actor ends."""

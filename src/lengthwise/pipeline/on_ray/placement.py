@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lengthwise.cluster.connect import require_ray
 from lengthwise.core.wording import memory
 from lengthwise.errors import ConfigError
-from lengthwise.pipeline.on_ray.connect import require_ray
 
 if TYPE_CHECKING:
     from lengthwise.dflash.training.pipeline_section import PipelineSection
