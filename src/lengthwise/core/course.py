@@ -33,6 +33,7 @@ class Course(NamedTuple):
     Attributes:
         words: the last two bytes of every sample's index, group after group; uint16, shape (M,).
         blocks: where each block of 2**16 samples begins in ``words``, by group; (G, blocks + 1).
+        marks: the block of every 2**16th word, and the last block; int32, (M / 2**16 + 1,).
         counts: samples of a group before each shard, in the epoch's order of shards; (G, K + 1).
         firsts: where in ``words`` each shard's samples of a group begin, likewise; (G, K).
         shards_per_group: shards whose samples are permuted together.
@@ -52,6 +53,7 @@ class Course(NamedTuple):
 
     words: npt.NDArray[np.uint16]
     blocks: Int64Array
+    marks: npt.NDArray[np.int32]
     counts: Int64Array
     firsts: Int64Array
     shards_per_group: int
@@ -88,6 +90,7 @@ def course_of(prepared: Prepared, layout: FixedLayout, epoch: int, num_replicas:
     return Course(
         words=prepared.words,
         blocks=index.blocks,
+        marks=index.marks,
         counts=counts,
         firsts=firsts,
         shards_per_group=each,

@@ -37,10 +37,13 @@ class SampleIndex:
     Attributes:
         blocks: where each block of the data set begins in the words, by group; (G, blocks + 1).
         shards: where each shard begins in the words, by group; (G, shards + 1).
+        marks: the block that every 2**16th word is of; int32, and the last block at the end. So
+            that a search for a word's block begins near it.
     """
 
     blocks: Int64Array
     shards: Int64Array
+    marks: npt.NDArray[np.int32]
 
 
 def index_by_group(
@@ -94,4 +97,14 @@ def index_by_group(
     blocks = np.ascontiguousarray(places.T[kept])
     shards = np.empty((kept.size, shard_edges.size), np.int64)
     count_before(words, blocks, shard_edges, shards)
-    return words, kept, SampleIndex(blocks, shards)
+    return words, kept, SampleIndex(blocks, shards, _marks(blocks, words.size))
+
+
+def _marks(blocks: Int64Array, num_words: int) -> npt.NDArray[np.int32]:
+    places = np.arange(0, num_words, _BLOCK)
+    group_of = np.searchsorted(blocks[:, 0], places, side="right") - 1
+    found = [
+        np.searchsorted(blocks[group], places[group_of == group], side="right") - 1
+        for group in range(len(blocks))
+    ]
+    return np.concatenate([*found, [blocks.shape[1] - 2]]).astype(np.int32)

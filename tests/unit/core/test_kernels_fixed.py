@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lengthwise.core.course import NO_REST, Course
+from lengthwise.core.index import index_by_group
 from lengthwise.core.kernels import fixed
+from lengthwise.core.stored import StoredLengths
 from support import twins_planner as twin
 
 U = np.uint64
@@ -81,6 +83,7 @@ def course_of(layout, *, per_unit=1, per_step=1, key=0, keys=None):
     return Course(
         words=np.arange(counts.sum(), dtype=np.uint16),
         blocks=np.column_stack((offsets, offsets + counts)),
+        marks=np.zeros(2, np.int32),
         counts=np.column_stack((np.zeros_like(counts), counts)),
         firsts=offsets[:, None],
         shards_per_group=1,
@@ -198,12 +201,27 @@ def test_a_row_of_shard_groups_permutes_each_by_itself(sizes, each, key, data):
 
 
 def test_an_index_of_two_bytes_names_every_sample():
-    """Three blocks of 2**16 samples; every third is in the group, but none of the second block."""
-    samples = [i for i in range(3 << 16) if i % 3 == 0 and i >> 16 != 1]
-    blocks = [sum(sample < block << 16 for sample in samples) for block in range(4)]
-    course = course_of([(1, len(samples), [])], keys=[9])._replace(
-        words=np.array(samples, np.int64).astype(np.uint16), blocks=np.array(blocks)[None]
+    """Three blocks of 2**16 samples; two groups, of which one has none of the second block.
+
+    Groups begin and end anywhere between marks, as here: about 43,000 words, then 153,000.
+    """
+    sparse = [i for i in range(3 << 16) if i % 3 == 0 and i >> 16 != 1]
+    dense = sorted(set(range(3 << 16)) - set(sparse))
+    numbers = np.zeros(3 << 16, np.int64)
+    numbers[dense] = 1
+    lengths = StoredLengths.of(numbers + 1)
+    words, kept, index = index_by_group(
+        lengths, lambda part: (part - 1).astype(np.int32), 2, np.array([0, 3 << 16]), 1
     )
-    out = np.empty(len(samples), np.int64)
-    fixed.fill_batch(0, 0, course, out)
-    assert sorted(out.tolist()) == samples
+    assert kept.tolist() == [0, 1]
+    assert words.dtype == np.uint16
+    course = course_of([(1, len(sparse), []), (1, len(dense), [])], keys=[9, 8])._replace(
+        words=words,
+        blocks=index.blocks,
+        marks=index.marks,
+        firsts=np.array([[0], [len(sparse)]]),
+    )
+    for group, samples in enumerate((sparse, dense)):
+        out = np.empty(len(samples), np.int64)
+        fixed.fill_batch(group, 0, course, out)
+        assert sorted(out.tolist()) == samples

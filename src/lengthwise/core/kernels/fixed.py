@@ -134,10 +134,14 @@ def fill_batch(group: int, start: int, course: Course, out: npt.NDArray[Any]) ->
             part[i] = firsts[shard] + inside - counts[shard]
         done += number
     # Loops of their own: a processor looks up many words at once, but not between permutations.
-    blocks, words = course.blocks[group], course.words
+    blocks, marks, words = course.blocks[group], course.marks, course.words
+    begin, end = blocks[0], blocks[-1]
     for i in range(out.size):
         place = int(out[i])
-        block = last_at_most(blocks, 0, blocks.size - 2, place)
+        mark = place >> BLOCK_BITS
+        low = int(marks[mark]) if mark << BLOCK_BITS >= begin else 0
+        high = int(marks[mark + 1]) if (mark + 1) << BLOCK_BITS < end else blocks.size - 2
+        block = last_at_most(blocks, low, high, place)
         out[i] = (np.int64(block) << BLOCK_BITS) + np.int64(words[place])
 
 
