@@ -15,7 +15,8 @@ from lengthwise.core.file_format import FileFormat
 from lengthwise.errors import ConfigError, DataError, PlanMismatchError
 from lengthwise.loader import BucketBatchSampler, StreamingBucketBatcher
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 FORMATS = [one for one in vars(file_format).values() if isinstance(one, FileFormat)]
 LENGTHS = [3, 5, 8, 8, 13]
 CONFIG = lw.BatchingConfig(limits=lw.BatchLimits(max_tokens=32))
@@ -94,9 +95,9 @@ WRITERS = {
 """Kind -> what stands in what is written. Those that need a run are tested where runs are."""
 ELSEWHERE = {
     "lengthwise drafter evaluation": "tests/unit/cli/test_dflash_decode.py",
-    "lengthwise training config": "tests/unit/dflash/test_training_run.py",
+    "lengthwise training config": "tests/unit/dflash/test_length_classes.py",
     "lengthwise calibration": "tests/unit/calibrate/test_calibration_file.py",
-    "lengthwise prediction": "tests/unit/pipeline/test_expect.py",
+    "lengthwise prediction": "tests/unit/dflash/test_probe.py",
 }
 
 
@@ -113,6 +114,8 @@ def test_every_format_has_a_writer_here_or_is_tested_elsewhere():
     # A new format must be added to one of the two lists.
     tested = {kind.partition(",")[0] for kind in WRITERS} | ELSEWHERE.keys()
     assert {one.name for one in FORMATS} <= tested
+    for name, file in ELSEWHERE.items():
+        assert f'"{name}"' in (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", sorted({one.name for one in FORMATS} | ELSEWHERE.keys()))

@@ -113,7 +113,8 @@ def test_evaluate_reports_by_task_and_writes_the_same_figures(files, tmp_path):
     found = _run(files, "evaluate", *arguments)
     assert found.exit_code == 0, found.output
     about = json.loads(found.stdout)
-    assert json.loads(output.read_text()) == about
+    said = {"format": "lengthwise drafter evaluation", "version": 1}
+    assert json.loads(output.read_text()) == {**said, **about}
     assert {name: task["num_prompts"] for name, task in about["tasks"].items()} == {"a": 1, "b": 2}
     assert about["num_mismatches"] == 0
     assert sum(about["histogram"]) == about["num_verifications"]

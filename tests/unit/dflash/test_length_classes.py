@@ -183,6 +183,7 @@ def test_sums_are_of_all_steps_those_without_a_record_too(tmp_path):
     }  # fmt: skip
     assert {name: third[f"total_{name}"] for name in totals} == totals
     written = json.loads((tmp_path / "out" / "train_config.json").read_text(encoding="utf-8"))
+    assert (written["format"], written["version"]) == ("lengthwise training config", 1)
     assert parse_train_config(written) == config
 
 

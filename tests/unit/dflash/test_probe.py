@@ -116,7 +116,9 @@ def test_one_process_is_expected_to_take_both_stages_in_turn(folder, tmp_path):
     )
     assert rest.num_tokens == 2 * setup.data.num_tokens
     path = found.write(tmp_path / "out")
-    assert json.loads(path.read_text())["tokens_per_second"] == found.tokens_per_second
+    written = json.loads(path.read_text())
+    assert (written["format"], written["version"]) == ("lengthwise prediction", 1)
+    assert written["tokens_per_second"] == found.tokens_per_second
 
 
 def test_too_few_shapes_or_nothing_left_is_no_forecast(folder, tmp_path):
