@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install run prove test test-slow test-all lint format bench bench-quick \
-  peers build docs constraints tree clean
+  peers rivals build docs constraints tree clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -80,6 +80,9 @@ bench-quick: $(DEV)  ## small forms of the cheap benchmarks, to see that they ru
 
 peers: $(DEV)  ## an environment with other libraries' batching in out/peers, for `make bench`
 	bash benchmarks/peers/install.sh
+
+rivals: $(DEV)  ## an environment with other DFlash trainers in out/rivals, for `make bench`
+	bash benchmarks/rivals/install.sh
 
 build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build --no-isolation

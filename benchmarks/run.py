@@ -31,6 +31,7 @@ import planning
 import prediction
 import prediction_page
 import remix
+import rivals_page
 import sampling
 import scan_ray
 import scanning
@@ -41,6 +42,7 @@ import training_page
 import training_peers
 import training_peers_page
 from peers import compare
+from rivals import compare as rivals
 from workloads import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -68,6 +70,7 @@ PARTS = {
     "pipeline_throughput": pipeline_throughput.measure,
     "simulation": simulation.measure,
     "dflash_step": dflash_step.measure,
+    "rivals": rivals.measure,
     "import_time": import_time.measure,
 }
 PAGES = {
@@ -84,6 +87,7 @@ PAGES = {
     "prediction": prediction_page.fill_page,
     "pipeline_throughput": pipeline_page.fill_page,
     "training_peers": training_peers_page.fill_page,
+    "rivals": rivals_page.fill_page,
 }
 """What puts a result into its page."""
 

@@ -1,0 +1,198 @@
+"""The measured parts of docs/concepts/dflash-peers.md, from the result file.
+
+python benchmarks/rivals_page.py     # writes them anew; `make bench` does so too
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import wrap
+
+import pages
+from pages import table
+from rivals.compare import gaps
+from rivals.recipes import LABELS, RECIPES
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "rivals.json"
+PAGE = ROOT / "docs" / "concepts" / "dflash-peers.md"
+MIB = 2**20
+DIVISORS = {
+    ("decay", "lengthwise"): "sum of weights",
+    ("decay", "speculators"): "number of labels",
+    ("decay", "specforge"): "sum of weights",
+    ("dpace", "lengthwise"): "sum of weights",
+    ("dpace", "speculators"): "number of labels",
+    ("dpace", "specforge"): "number of samples",
+    ("kl", "speculators"): "number of labels",
+}
+"""What each divides its weighted sum by."""
+WEIGHTINGS = {
+    "decay": "cross-entropy, decay",
+    "dpace": "cross-entropy, D-PACE",
+    "kl": "KL to the target, decay",
+}
+
+
+def parts(found):
+    """Each part of the page by its mark."""
+    return {
+        "steps": f"{steps(found)}\n\n{rows(found)}",
+        "losses": f"{losses(found)}\n\n{agreement(found)}",
+        "acceptance": f"{trained(found)}\n\n{acceptance(found)}",
+        "cpu": attempts(found),
+        "settings": settings(found),
+    }
+
+
+def steps(found):
+    """An optimiser step of each trainer."""
+    columns = (
+        "sizes", "trainer", "CPU seconds a step", "ours = 1", "MiB at the peak", "tokens",
+        "anchors", "labels", "real share of rows",
+    )  # fmt: skip
+    lines = []
+    for case, trainers in found["steps"].items():
+        own = trainers["lengthwise"]["seconds"]
+        lines += [
+            (
+                case,
+                LABELS[name],
+                f"{row['seconds']:.2f}",
+                f"{row['seconds'] / own:.2f}",
+                f"{row['bytes'] / MIB:,.0f}",
+                f"{row['tokens']:,}",
+                row["anchors"],
+                f"{row['labels']:,}",
+                f"{row['tokens'] / row['places']:.0%}",
+            )
+            for name, row in trainers.items()
+        ]
+    return table(columns, lines)
+
+
+def rows(found):
+    """The real share of rows on the run's lengths, in words."""
+    shares = [f"{LABELS[name]} {share:.0%}" for name, share in found["real_share"].items()]
+    return _wrapped(
+        "Of the places of a drafter's rows, so much is real on the lengths of the run that this "
+        f"project began with, each as recommended: {', '.join(shares)}."
+    )
+
+
+def losses(found):
+    """One loss in three definitions."""
+    columns = ("loss", "trainer", "as reported", "divided by", "weighted sum", "labels", "gradient")
+    lines = [
+        (
+            WEIGHTINGS[weighting],
+            LABELS[name],
+            f"{row['reported']:.4f}",
+            DIVISORS[weighting, name],
+            "" if row["numerator"] is None else f"{row['numerator']:,.2f}",
+            f"{row['labels']:,}",
+            "" if row["numerator"] is None else f"{row['gradient']:.3f}",
+        )
+        for weighting, trainers in found["losses"].items()
+        for name, row in trainers.items()
+    ]
+    return table(columns, lines)
+
+
+def agreement(found):
+    """How near the sums are, in words."""
+    if len(found["losses"]["decay"]) < 2:
+        return "No other trainer was installed."
+    worst = max(gaps(found["losses"]).values())
+    return _wrapped(
+        "The weighted sums of cross-entropies and the norms of their gradients differ by at most "
+        f"{worst:.0e} of themselves, the rounding of float32."
+    )
+
+
+def trained(found):
+    """What was trained, in words."""
+    one = found["training"]
+    return _wrapped(
+        f"{one['num_steps']} steps of at most {one['max_tokens']:,} padded tokens, "
+        f"{one['max_anchors']} anchors a sample, on answers of the tiny target to "
+        f"{one['num_prompts']} prompts; {one['num_held_out']} held-out prompts are decoded. Each "
+        f"figure is tokens per verification (of 8 at most) with its standard error over prompts, "
+        f"one seed each."
+    )
+
+
+def acceptance(found):
+    """What was learnt after equal steps."""
+    one = found["training"]
+    columns = (
+        "trainer and settings", "first weights",
+        *(f"seed {seed}" for seed in range(one["seeds"])),
+        "mean", "anchors", "labels", "real share of rows", "CPU seconds", "read as",
+    )  # fmt: skip
+    lines = []
+    for name, runs in one["rows"].items():
+        recipe, count = RECIPES[name], len(runs)
+        mean = sum(run["tokens_per_verify"] for run in runs) / count
+        error = sum(run["standard_error"] ** 2 for run in runs) ** 0.5 / count
+        tokens, places = (sum(run[key] for run in runs) for key in ("tokens", "places"))
+        lines.append(
+            (
+                recipe.label,
+                {"given": "the same", "own": "its own"}[recipe.start],
+                *(f"{run['tokens_per_verify']:.2f} ± {run['standard_error']:.2f}" for run in runs),
+                f"{mean:.2f} ± {error:.2f}",
+                f"{sum(run['anchors'] for run in runs) // count:,}",
+                f"{sum(run['labels'] for run in runs) // count:,}",
+                f"{tokens / places:.0%}",
+                f"{sum(run['train_seconds'] for run in runs) / count:.0f}",
+                runs[0]["format"],
+            )
+        )
+    return table(columns, lines)
+
+
+def attempts(found):
+    """What does not run on a CPU, with the errors."""
+    lines = [
+        (LABELS[name], what, "runs" if error is None else f"`{error}`")
+        for name, tried in found["attempts"].items()
+        for what, error in tried.items()
+    ]
+    missing = [
+        (LABELS[name], "import", f"`{about['error']}`")
+        for name, about in found["about"].items()
+        if "error" in about
+    ]
+    return table(("trainer", "what was tried", "what came of it"), lines + missing)
+
+
+def settings(found):
+    """Versions and settings."""
+    lines = [
+        (
+            LABELS[name],
+            ", ".join(f"{package} {version}" for package, version in about["versions"].items()),
+            about["settings"],
+        )
+        for name, about in found["about"].items()
+        if "error" not in about
+    ]
+    return table(("trainer", "versions", "its own settings"), lines)
+
+
+def fill_page(found):
+    """Write the page's measured parts; not where a trainer is missing."""
+    if any("error" in about for about in found["about"].values()):
+        print("a trainer is missing: the page stays as it is")
+        return
+    pages.fill(PAGE, parts(found))
+
+
+def _wrapped(text):
+    return "\n".join(wrap(text, 100, break_long_words=False, break_on_hyphens=False))
+
+
+if __name__ == "__main__":
+    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
