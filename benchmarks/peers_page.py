@@ -55,7 +55,12 @@ def efficiency(row):
 
 def speed(row, rows):
     """Planning time as a multiple of the default's, a sample."""
-    return f"{rows['pooled']['samples_per_second'] / row['samples_per_second']:,.3g}"
+    return times(rows["pooled"]["samples_per_second"] / row["samples_per_second"])
+
+
+def times(ratio):
+    """A ratio with as many digits as it deserves."""
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"
 
 
 def label(name, row, found):
@@ -93,7 +98,7 @@ def operations(found, dataset):
     rows = ran(found["datasets"][dataset]["rows"])
     columns = (
         "batches by", "time a sample, default = 1", "bytes a sample", "balance, 8", "balance, 64",
-        "equal steps", "resumes by", "in, default = 1", "exactly",
+        "with attention, 8", "equal steps", "resumes by", "in, default = 1", "exactly",
     )  # fmt: skip
     base = rows["pooled"]["resume"]["seconds"]
     lines = [
@@ -101,10 +106,11 @@ def operations(found, dataset):
             label(name, row, found),
             speed(row, rows),
             f"{row['bytes_per_sample']:,.0f}",
-            *(_balance(row[f"replicas_{count}"]) for count in (8, 64)),
+            *(_balance(row[f"replicas_{count}"]["balance"]) for count in (8, 64)),
+            _balance(row["replicas_8"].get("attention_balance")),
             _equal(row),
             row["resume"]["kind"],
-            f"{row['resume']['seconds'] / base:,.3g}",
+            times(row["resume"]["seconds"] / base),
             "yes" if row["resume"]["exact"] else "no",
         )
         for name, row in rows.items()
@@ -112,8 +118,8 @@ def operations(found, dataset):
     return table(columns, lines)
 
 
-def _balance(replicas):
-    return "" if replicas["balance"] is None else f"{replicas['balance']:.3f}"
+def _balance(ratio):
+    return "" if ratio is None else f"{ratio:.3f}"
 
 
 def _equal(row):

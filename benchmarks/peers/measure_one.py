@@ -80,7 +80,7 @@ def speed(arm, case, data, num_batches):
         "seconds": median,
         "num_passes": len(seconds),
         "samples_per_second": case.lengths.size / median,
-        "bytes_per_sample": (peak - before) / case.lengths.size,
+        "bytes_per_sample": max(0, peak - before) / case.lengths.size,
     }
 
 
@@ -99,10 +99,14 @@ def replicas(arm, case, data, num_replicas):
         ranks = [batches[rank::num_replicas] for rank in range(num_replicas)]
     counts = [len(rank) for rank in ranks]
     if not min(counts):
-        return {"balance": None, "equal": None, "steps": [0, max(counts)]}
-    costs = [metrics.Flat.of(rank).padded_tokens(lengths, packed) for rank in ranks]
+        unknown = dict.fromkeys(("balance", "attention_balance", "equal"))
+        return {**unknown, "steps": [0, max(counts)]}
+    flats = [metrics.Flat.of(rank) for rank in ranks]
     return {
-        "balance": metrics.replica_balance(costs),
+        "balance": metrics.replica_balance([f.padded_tokens(lengths, packed) for f in flats]),
+        "attention_balance": metrics.replica_balance(
+            [f.attention_costs(lengths, packed) for f in flats]
+        ),
         # Whoever deals one list to replicas fills up the last step, as the adapter says.
         "equal": min(counts) == max(counts) or arm.about.dealing is not None,
         "steps": [min(counts), max(counts)],

@@ -48,6 +48,16 @@ class Flat:
             return self.sums(lengths)
         return self.sizes * np.maximum.reduceat(lengths[self.samples], self.starts)
 
+    def attention_costs(self, lengths, packed=False):
+        """Cost of each batch where attention's square counts, as HF's batch rebalance has it.
+
+        ``n m + 0.001 n m**2`` for ``n`` rows of ``m`` tokens; a packed sample attends to itself.
+        """
+        if packed:
+            return self.sums(lengths + 0.001 * lengths**2)
+        longest = np.maximum.reduceat(lengths[self.samples], self.starts)
+        return self.sizes * (longest + 0.001 * longest**2)
+
 
 def padding(flat, lengths, max_tokens, *, packed=False):
     """How full batches are, and how many are larger than allowed and by how much."""

@@ -69,6 +69,13 @@ def test_a_packed_row_is_as_long_as_its_samples_together(case):
     assert (found["efficiency"], found["over_share"]) == (1, 0)
 
 
+def test_attention_adds_the_thousandth_of_every_rows_square():
+    """Two rows of 20: 2 (20 + 0.4). Packed, 10 and 20 attend apart: 10 + 0.1 + 20 + 0.4."""
+    lengths, flat = np.array([10, 20]), metrics.Flat.of([[0, 1]])
+    assert flat.attention_costs(lengths) == pytest.approx([40.8])
+    assert flat.attention_costs(lengths, packed=True) == pytest.approx([30.5])
+
+
 @given(epochs(), st.integers(1, 4))
 def test_lengthwise_itself_computes_the_same_numbers(case, per_step):
     """Two implementations that share no code; ours is the one that reports and docs use."""
