@@ -19,7 +19,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",  # others' memory is no reason to kill our workers
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine takes its time
     "OMP_NUM_THREADS": "1",
     "PYTHONWARNINGS": "ignore",  # of Ray's processes; ours are set by pytest in the process
 }
