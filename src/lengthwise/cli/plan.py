@@ -154,6 +154,7 @@ def _sampled(plan: EpochPlan) -> dict[str, Any]:
         "num_steps": plan.num_steps,
         "num_samples": plan.num_samples,
         **plan.policy_counts,
+        "left_out": left_out(plan.policy_counts),
         "efficiency": sample.efficiency,
         "utilization": sample.utilization,
         "measured_batches": sample.num_batches,
@@ -197,5 +198,5 @@ def _show(found: dict[str, Any], plan: EpochPlan) -> None:
             f"shares and diversity are of {found['measured_batches']:,} batches of whole steps, "
             f"evenly spread; all batches are laid out with --output"
         )
-    for what, count in left_out(plan.policy_counts).items():
+    for what, count in found["left_out"].items():
         print_line(f"{what}: {count:,}")
