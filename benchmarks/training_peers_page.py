@@ -19,6 +19,8 @@ from lengthwise.report.plots import render_plot
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "training_peers.json"
+ENOUGH = 200_000
+"""Real tokens of a run from which its losses are worth reading."""
 LOOKS = {
     "pooled": ("lengthwise, default", "series-1", "circle", 0),
     "lhotse": ("Lhotse", "series-2", "square", 1),
@@ -45,7 +47,7 @@ def rows(found):
         losses = [last_loss(runs[name]) for runs in seeds]
         gaps = [last_loss(runs[name]) - last_loss(runs["pooled"]) for runs in seeds]
         speeds = [_speed(runs[name]) / _speed(runs["pooled"]) for runs in seeds]
-        packed = all(runs[name]["efficiency"] == 1 for runs in seeds)
+        packed = seeds[0][name]["packed"]
         yield (
             found["labels"][name],
             f"{fmean(runs[name]['num_steps'] for runs in seeds):.0f}",
@@ -70,9 +72,11 @@ def parts(found):
     )  # fmt: skip
     size = found["size"]
     text = (
-        f"{size['num_tokens']:,} real tokens a run, {size['num_seeds']} seeds; speeds are over "
+        f"{size['num_tokens']:,} real tokens a run; seeds: {size['num_seeds']}; speeds are over "
         "the default's."
     )
+    if size["num_tokens"] < ENOUGH:
+        text += " A run this short checks that all runs, and says nothing about training."
     if found["missing"]:
         text += "\nNot run: " + "; ".join(
             f"{found['labels'][name]} (`{error}`)" for name, error in found["missing"].items()
