@@ -40,18 +40,28 @@ def plan_memory(setup: PipelineSetup) -> list[PlannedMemory]:
     target = target_bytes_of(config)
     token = arena.feature_size * arena.dtype.itemsize
     features = config.batching.max_tokens * token
+    weights: dict[str, int | None] = {
+        "weights": target.weights if target else None,
+        "features of a batch": features,
+    }
+    ranks = _rank_parts(setup, target, token)
+    section = config.pipeline
+    waiting: dict[str, int | None] = {"features that wait": arena.num_bytes}
+    if section.engine == "ray":  # alike, and perhaps many
+        return [
+            PlannedMemory("object stores", waiting),
+            PlannedMemory(f"each of {len(section.targets):,} target workers", weights),
+            PlannedMemory(f"each of {len(section.drafters):,} drafter ranks", ranks),
+        ]
     return [
-        PlannedMemory("shared memory", {"features that wait": arena.num_bytes}),
+        PlannedMemory("shared memory", waiting),
         *(
-            PlannedMemory(
-                f"target worker {number} ({device})",
-                {"weights": target.weights if target else None, "features of a batch": features},
-            )
-            for number, device in enumerate(config.pipeline.targets)
+            PlannedMemory(f"target worker {number} ({device})", weights)
+            for number, device in enumerate(section.targets)
         ),
         *(
-            PlannedMemory(f"drafter rank {rank} ({device})", _rank_parts(setup, target, token))
-            for rank, device in enumerate(config.pipeline.drafters)
+            PlannedMemory(f"drafter rank {rank} ({device})", ranks)
+            for rank, device in enumerate(section.drafters)
         ),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.cli.dflash.train import efficiency_of, summary_of
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from lengthwise.dflash.training.checkpoint import Checkpoint
     from lengthwise.dflash.training.config import TrainConfig
+    from lengthwise.dflash.training.pipeline_section import PipelineSection
     from lengthwise.pipeline.setup import PipelineSetup
 
 
@@ -60,7 +62,7 @@ def _facts(setup: PipelineSetup, num_weights: int) -> list[tuple[str, str]]:
     config, data, plan, sizes = setup.config, setup.data, setup.plan, setup.drafter
     section, num_arrivals = config.pipeline, plan.epoch(0).num_arrivals
     taps = ", ".join(map(str, sizes.target_layer_ids))
-    targets, drafters = ", ".join(section.targets), ", ".join(section.drafters)
+    targets, drafters = _devices(section, section.targets), _devices(section, section.drafters)
     drafter = f"{sizes.num_hidden_layers} layers, {num_weights:,} weights"
     samples = f"{data.sample_ids.size:,} samples, {data.num_tokens:,} tokens"
     real = f"{percent(efficiency_of(plan))} of their tokens are real"
@@ -74,6 +76,12 @@ def _facts(setup: PipelineSetup, num_weights: int) -> list[tuple[str, str]]:
         ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch, {anchors}"),
         *_memory_facts(setup),
     ]
+
+
+def _devices(section: PipelineSection, names: tuple[str, ...]) -> str:
+    if section.engine == "local":
+        return ", ".join(names)
+    return ", ".join(f"{count} x {kind}" for kind, count in Counter(names).items()) + " of Ray"
 
 
 def _memory_facts(setup: PipelineSetup) -> Iterator[tuple[str, str]]:
