@@ -93,15 +93,7 @@ def prepare(
         ConfigError: ``shards_per_group`` is set, and nothing says what the shards are.
     """
     values = StoredLengths.of(lengths)
-    if values.size == 0:
-        raise PlanError("there are no samples to plan: lengths is empty")
-    histogram = count_lengths(values, num_threads)
-    if values.size >= 2**32 or histogram.longest >= 2**32:
-        raise PlanError(
-            f"a plan holds fewer than 2**32 samples of fewer than 2**32 tokens; got "
-            f"{values.size:,} samples, the longest of {histogram.longest:,} tokens. "
-            f"Plan the data set in parts."
-        )
+    histogram = _counted(values, num_threads)
     most = config.limits.longest_allowed
     oversize = np.empty(0, np.int64)
     if histogram.longest > most:
@@ -130,6 +122,23 @@ def prepare(
         shard_means=_shard_means(values, config, shard_edges),
         index=groups.index,
     )
+
+
+def _counted(values: StoredLengths, num_threads: int) -> LengthHistogram:
+    """The lengths checked and counted, if a plan can hold so many and so long ones."""
+    if values.size == 0:
+        raise PlanError("there are no samples to plan: lengths is empty")
+    found = f"{values.size:,} samples"
+    histogram = None
+    if values.size < 2**32:
+        histogram = count_lengths(values, num_threads)
+        found += f", the longest of {histogram.longest:,} tokens"
+    if histogram is None or histogram.longest >= 2**32:
+        raise PlanError(
+            f"a plan holds fewer than 2**32 samples of fewer than 2**32 tokens; got {found}. Plan "
+            f"the data set in parts."
+        )
+    return histogram
 
 
 def _shard_edges(

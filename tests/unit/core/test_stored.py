@@ -11,7 +11,7 @@ from lengthwise.core.histogram import LengthHistogram
 from lengthwise.core.limits import BatchLimits
 from lengthwise.core.planner import Planner, build_plan
 from lengthwise.core.stored import StoredLengths, count_lengths
-from lengthwise.errors import BadLengthError, OversizeError
+from lengthwise.errors import BadLengthError, OversizeError, PlanError
 from support.planning import value_of
 
 FIXED = BatchingConfig(limits=BatchLimits(400, 16), boundaries=(0, 30, 80), batch_sizing="fixed")
@@ -126,3 +126,11 @@ def test_a_planner_gives_int64_lengths_whatever_it_was_given():
 
 
 FIXED_WIDE = BatchingConfig(limits=BatchLimits(10**6), strategy="random", batch_sizing="fixed")
+
+
+@pytest.mark.parametrize("config", [FIXED, BatchingConfig(limits=BatchLimits(400))])
+def test_more_samples_than_an_index_can_name_are_refused_before_they_are_read(config):
+    """A view of one length, 2**32 times: reading it would take a minute, and does not begin."""
+    lengths = np.broadcast_to(np.array([5], np.uint16), 2**32)
+    with pytest.raises(PlanError, match=r"got 4,294,967,296 samples\. Plan the data set in parts"):
+        Planner(lengths, config)
