@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rivals.folder import Example, Settings, write
 from safetensors.torch import save_file
 from torch import nn
 from transformers import Qwen3Config
@@ -18,6 +17,7 @@ from lengthwise.dflash.drafter import Drafter
 from lengthwise.dflash.target import samples_of
 from lengthwise.dflash.target.ends import FrozenEnds
 from lengthwise.loader import BucketBatchSampler
+from rivals.folder import Example, Settings, write
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 

@@ -18,8 +18,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rivals.recipes import RECIPES, SYSTEMS
 from workloads import run_lengths
+
+from rivals.recipes import RECIPES, SYSTEMS
 
 BENCHMARKS = Path(__file__).parents[1]
 INSTALLED = BENCHMARKS.parent / "out" / "rivals" / "bin" / "python"
@@ -131,18 +132,15 @@ def _timed(trainers, repeats):
     turns = [{name: one.ask("step") for name, one in trainers.items()} for _ in range(repeats)]
     for name, row in rows.items():
         seconds = [turn[name].pop("seconds") for turn in turns]
-        row |= turns[-1][name]
-        row |= {"seconds": statistics.median(seconds), "all_seconds": seconds}
+        row.update(turns[-1][name], seconds=statistics.median(seconds), all_seconds=seconds)
     return rows
 
 
 def given_anchors():
-    """Places in each document that all three would take: label and next one supervised, no less
-    than a block from the row's end, and from the next document's first label.
-    """
+    """Places in each document that all three take: labelled, with the whole block inside."""
     from rivals.cases import BLOCK_SIZE, LENGTHS, PROMPT
 
-    return [list(range(PROMPT, length - BLOCK_SIZE, 11)) or [PROMPT] for length in LENGTHS]
+    return [list(range(PROMPT, length - BLOCK_SIZE + 1, 11)) for length in LENGTHS]
 
 
 def _losses(trainers):

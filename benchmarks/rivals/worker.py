@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rivals.folder import Folder
-from rivals.recipes import RECIPES
 
 from lengthwise.dflash.decoding import evaluate
 from lengthwise.dflash.formats import load_checkpoint
 from lengthwise.dflash.target import load_target
+from rivals.folder import Folder
+from rivals.recipes import RECIPES
 
 MODULES = {"lengthwise": "ours", "speculators": "speculators", "specforge": "specforge"}
 MANY_STEPS = 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from rivals.recipes import COMMON_RATE, Step, Value
 
 from lengthwise.dflash.anchors import Anchors, draw_anchors
 from lengthwise.dflash.batch import Sample, pack_rows, round_up, split_by_anchors
@@ -15,6 +14,7 @@ from lengthwise.dflash.optimizer import OptimizerConfig, build_optimizer
 from lengthwise.dflash.schedule import ScheduleConfig
 from lengthwise.dflash.step import draft_step
 from lengthwise.dflash.update import Update
+from rivals.recipes import COMMON_RATE, Step, Value
 
 PACKAGE = "lengthwise"
 SETTINGS = (

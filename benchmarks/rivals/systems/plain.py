@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from rivals.recipes import COMMON_RATE
 
 from lengthwise.dflash.schedule import ScheduleConfig
+from rivals.recipes import COMMON_RATE
 
 
 class Plain:

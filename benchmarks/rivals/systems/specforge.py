@@ -10,9 +10,6 @@ import importlib
 
 import numpy as np
 import torch
-from rivals.recipes import RECIPES, Step, Value
-from rivals.systems.ours import gradient_norm
-from rivals.systems.plain import Plain
 from specforge.algorithms.common.dflash_family_data import build_collator
 from specforge.algorithms.common.dflash_family_model import OnlineDFlashModel
 from specforge.modeling.draft.dflash import DFlashDraftModel
@@ -20,6 +17,9 @@ from specforge.optimizer import BF16Optimizer
 from transformers import AutoConfig
 
 from lengthwise.dflash.loss import default_gamma
+from rivals.recipes import RECIPES, Step, Value
+from rivals.systems.ours import gradient_norm
+from rivals.systems.plain import Plain
 
 PACKAGE = "specforge"
 SETTINGS = (

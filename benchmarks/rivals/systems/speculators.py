@@ -8,9 +8,6 @@ instead of Triton's: both are settings of the package.
 from __future__ import annotations
 
 import torch
-from rivals.recipes import RECIPES, Step, Value
-from rivals.systems.ours import gradient_norm, in_row
-from rivals.systems.plain import Plain
 from speculators.losses import resolve_loss_config
 from speculators.models.dflash import core
 from speculators.train.cli import create_transformer_layer_config
@@ -21,6 +18,9 @@ from speculators.train.optimizers import build_optimizers
 from transformers import get_linear_schedule_with_warmup
 
 from lengthwise.dflash.loss import default_gamma
+from rivals.recipes import RECIPES, Step, Value
+from rivals.systems.ours import gradient_norm, in_row
+from rivals.systems.plain import Plain
 
 PACKAGE = "speculators"
 SETTINGS = (
