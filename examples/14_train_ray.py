@@ -16,12 +16,12 @@ from ray.train import Checkpoint, RunConfig, ScalingConfig, get_checkpoint, get_
 from ray.train.torch import TorchTrainer
 from torch.nn.parallel import DistributedDataParallel
 
+from lengthwise.cluster.connect import connected
 from lengthwise.integrations.ray import ray_loader
 from lengthwise.loader import BucketBatchSampler, TokenWeightedLoss
 from tiny_language_model import COLLATE, TinyLanguageModel, loss_on, run_options, samples
 
-NUM_EPOCHS = 2
-SAVE_AT = 25  # of each epoch
+NUM_EPOCHS, SAVE_AT = 2, 25  # a checkpoint at step 25 of each epoch
 
 
 def train(config: dict[str, Any]) -> None:
@@ -64,12 +64,11 @@ def main() -> None:
     output = options.output_dir.resolve()
     if not options.resume:
         shutil.rmtree(output / "run", ignore_errors=True)
-    TorchTrainer(
-        train,
-        train_loop_config={"model": str(output / "model.pt")},
-        scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
-        run_config=RunConfig(name="run", storage_path=str(output)),
-    ).fit()
+    scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})
+    run = RunConfig(name="run", storage_path=str(output))
+    config = {"model": str(output / "model.pt")}
+    with connected():  # the cluster of RAY_ADDRESS, else this machine alone
+        TorchTrainer(train, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
     model = TinyLanguageModel()
     model.load_state_dict(torch.load(output / "model.pt"))
     print(f"loss {loss_on(model, samples()[:50]):.4f}")

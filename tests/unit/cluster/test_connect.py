@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +93,13 @@ def test_an_address_where_nobody_listens_is_refused_at_once(monkeypatch):
     with refused, connect.connected("127.0.0.1:9"):
         pass
     assert ray.asked == []
+
+
+def test_ray_comes_with_its_extra_and_no_other():
+    # It is larger than everything else together.
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    with_ray = [name for name, needed in extras.items() if any("ray[" in one for one in needed)]
+    assert with_ray == ["ray"]
+    assert not any(one.startswith("ray") for one in project["dependencies"])
+    assert "ray" not in extras["all"][0].partition("[")[2].strip("]").split(",")
