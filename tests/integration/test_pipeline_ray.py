@@ -138,7 +138,7 @@ def test_where_ranks_may_not_be_restarted_the_run_fails_and_goes_on_later(folder
 def test_a_target_that_hangs_is_killed_and_replaced(folder, tmp_path, whole):
     """SIGSTOP: its process is there, and does nothing."""
     seen = killing("target worker 1", signal.SIGSTOP)
-    patience = {"timeout_seconds": 90}
+    patience = {"timeout_seconds": 150}
     with pytest.warns(LengthwiseWarning, match=r"1 \(cpu\) did not answer for .* its place"):
         run_on_ray(folder, tmp_path, seen, **CHANGES, pipeline=patience)
     check_same(seen, whole)

@@ -32,7 +32,7 @@ from lengthwise.pipeline.messages import (
 )
 from lengthwise.pipeline.meter import Meter
 from lengthwise.pipeline.targets import Targets
-from lengthwise.pipeline.verdict import cause_of, find_cause
+from lengthwise.pipeline.verdict import cause_of, conclude, find_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ class Coordinator:
         self._meter.report(self._dispatcher, at_once=True)  # the last word comes when all is done
         for child in self._children:
             child.send(Leave())
-        return self._end()
+        return conclude(self._outcomes[0], self._failure)
 
     @property
     def _children(self) -> list[Child]:
@@ -128,15 +128,6 @@ class Coordinator:
     def _over(self) -> bool:
         finished = len(self._outcomes) == len(self._ranks)
         return finished and (not self._targets.evaluating or self._failure is not None)
-
-    def _end(self) -> Outcome:
-        outcome = self._outcomes[0]
-        if self._failure is not None:
-            place = "nothing was learnt yet"
-            if outcome.checkpoint is not None:
-                place = f"step {outcome.position.num_steps:,} is saved in {outcome.checkpoint}"
-            raise TrainingError(f"{self._failure}\n{place}")
-        return outcome
 
     def _send_work(self) -> None:
         """Tell everyone what to do; once the run has begun only ranks are waited for."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from lengthwise.dflash.training.plan import Epoch
+    from collections.abc import Callable, Iterator
+
+    from lengthwise.dflash.training.plan import Epoch, TrainingPlan
     from lengthwise.pipeline.messages import Part
 
 
@@ -51,3 +53,45 @@ class EpochState:
     def step(self, sample_id: int) -> int:
         """The step that takes a sample; -1 for none."""
         return int(self.step_of[sample_id]) if sample_id < self.step_of.size else -1
+
+
+class Upcoming(NamedTuple):
+    """A batch that is to be run.
+
+    Attributes:
+        epoch: counted from 0.
+        arrival: its number in the epoch.
+        wanted: samples to keep of it, where it is run again after a resumption; None: all.
+    """
+
+    epoch: int
+    arrival: int
+    wanted: set[int] | None
+
+
+def batches_after(
+    num_done: int, plan: TrainingPlan, state_of: Callable[[int], EpochState]
+) -> Iterator[Upcoming]:
+    """All batches to run when ``num_done`` optimiser steps are done, in order.
+
+    First come those of which any sample waited then: they run again, whole.
+
+    Args:
+        num_done: optimiser steps.
+        plan: of the run.
+        state_of: an epoch's, by its number.
+    """
+    first, step = divmod(num_done, plan.steps_per_epoch)
+    last = -(-plan.num_steps // plan.steps_per_epoch)
+    for number in range(first, last):
+        state = state_of(number)
+        begin = 0
+        if number == first and step:
+            begin = state.epoch.arrivals_by(step - 1)
+            waiting = set(state.epoch.waiting(step).tolist())
+            for arrival in range(begin):
+                wanted = waiting.intersection(state.epoch.arrival(arrival).tolist())
+                if wanted:
+                    yield Upcoming(number, arrival, wanted)
+        for arrival in range(begin, state.num_arrivals):
+            yield Upcoming(number, arrival, None)

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lengthwise.errors import TrainingError
-from lengthwise.pipeline.course import EpochState
+from lengthwise.pipeline.course import EpochState, batches_after
 from lengthwise.pipeline.messages import Again, Deliver, Part, RunBatch, Stop
 from lengthwise.pipeline.repairs import Repairs
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from lengthwise.core.limits import Int64Array
     from lengthwise.dflash.training.plan import TrainingPlan
+    from lengthwise.pipeline.course import Upcoming
     from lengthwise.pipeline.messages import Arrived
     from lengthwise.pipeline.pages import PageAllocator
 
@@ -74,8 +75,8 @@ class Dispatcher:
         self._next_step = num_done
         self._stopped = False
         self.num_rerun = 0
-        self._batches = self._all_batches(num_done)
-        self._upcoming: tuple[int, int, set[int] | None] | None = next(self._batches, None)
+        self._batches = batches_after(num_done, plan, self._state)
+        self._upcoming = self._advance()
 
     @property
     def num_prefetched(self) -> int:
@@ -273,26 +274,13 @@ class Dispatcher:
             pages = self.pages.take(length)
             assert pages is not None, "it was counted"
             parts.append(Part(sample, length, pages))
-        self._upcoming = next(self._batches, None)
+        self._upcoming = self._advance()
         return RunBatch(number, arrival, sample_ids, tuple(parts))
 
-    def _all_batches(self, num_done: int) -> Iterator[tuple[int, int, set[int] | None]]:
-        """Epoch, number and wanted samples (None: all) of every batch from here on."""
-        first, step = divmod(num_done, self._plan.steps_per_epoch)
-        last = -(-self._plan.num_steps // self._plan.steps_per_epoch)
-        for number in range(first, last):
-            state = self._state(number)
-            begin = 0
-            if number == first and step:
-                begin = state.epoch.arrivals_by(step - 1)
-                waiting = set(state.epoch.waiting(step).tolist())
-                for arrival in range(begin):
-                    wanted = waiting.intersection(state.epoch.arrival(arrival).tolist())
-                    if wanted:
-                        self.num_rerun += 1
-                        yield number, arrival, wanted
-            for arrival in range(begin, state.num_arrivals):
-                yield number, arrival, None
+    def _advance(self) -> Upcoming | None:
+        upcoming = next(self._batches, None)
+        self.num_rerun += upcoming is not None and upcoming.wanted is not None
+        return upcoming
 
     def _steps_to_learn(self) -> Iterator[ToRank]:
         while not self._stopped and self._next_step < self._plan.num_steps:

@@ -6,11 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.errors import TrainingError
 from lengthwise.pipeline.messages import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from lengthwise.dflash.training.progress import Outcome
     from lengthwise.pipeline.crew import Child, Crew
 
 TRACE_LINES = 12
@@ -70,3 +72,17 @@ def find_cause(
         left = [child for child in left if not child.gone]
     lost = [cause.text for cause in sorted(causes) if not cause.raised]
     return Cause(False, 0.0, "; ".join(lost)) if lost else min(causes)
+
+
+def conclude(outcome: Outcome, failure: str | None) -> Outcome:
+    """What comes of a run whose ranks have all ended in good order.
+
+    Raises:
+        TrainingError: it had failed before; says what is saved.
+    """
+    if failure is None:
+        return outcome
+    place = "nothing was learnt yet"
+    if outcome.checkpoint is not None:
+        place = f"step {outcome.position.num_steps:,} is saved in {outcome.checkpoint}"
+    raise TrainingError(f"{failure}\n{place}")

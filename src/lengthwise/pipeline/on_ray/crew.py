@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lengthwise.cluster.connect import require_ray
 from lengthwise.dflash.training.setup import store_of
+from lengthwise.errors import TrainingError
 from lengthwise.pipeline.crew import Fresh
 from lengthwise.pipeline.on_ray.actor import ChildActor
-from lengthwise.pipeline.on_ray.child import GRACE_SECONDS, RayChild, Shelf
+from lengthwise.pipeline.on_ray.child import GRACE_SECONDS, RayChild, Shelf, ending_of
 from lengthwise.pipeline.on_ray.features import ObjectPlace
 from lengthwise.pipeline.on_ray.placement import check_object_stores, request, reserve_place
 from lengthwise.pipeline.on_ray.wish import Wish
@@ -169,7 +170,7 @@ class RayCrew:
             self._actor(f"drafter rank {rank} ({device})", rank, first + rank, device)
             for rank, device in enumerate(section.drafters)
         ]
-        meeting = require_ray().get(ranks[0].actor.meet.remote())
+        meeting = self._meeting_place(ranks[0])
         for rank, device in zip(ranks, section.drafters, strict=True):
             task = RankTask(
                 self._setup.config,
@@ -185,6 +186,20 @@ class RayCrew:
             )
             rank.begin(pickle.dumps((self._entries.train, task)), self._data)
         return ranks
+
+    def _meeting_place(self, first: RayChild) -> tuple[str, int]:
+        """Host and port of a store by which ranks find each other, with the first of them."""
+        ray, seconds = require_ray(), self._section.timeout_seconds
+        try:
+            host, port = ray.get(first.actor.meet.remote(), timeout=seconds)
+        except ray.exceptions.GetTimeoutError as error:
+            raise TrainingError(
+                f"the cluster had no place for {first.name} within {seconds:,.0f} seconds "
+                f"(pipeline.timeout_seconds); the last checkpoint stands as it was"
+            ) from error
+        except ray.exceptions.RayActorError as error:
+            raise TrainingError(f"{first.name} {ending_of(str(error))}, as it began") from error
+        return host, port
 
     def _actor(self, name: str, number: int, bundle: int | None, device: str) -> RayChild:
         ray, section = require_ray(), self._section
