@@ -35,7 +35,7 @@ class Trainer:
     """One trainer's process."""
 
     def __init__(self, name):
-        """Start it, and wait until it has imported everything."""
+        """Start it; importing takes a while, which :meth:`wait` waits for."""
         self.name = name
         paths = [str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -50,6 +50,9 @@ class Trainer:
             text=True,
             env=environment,
         )
+
+    def wait(self):
+        """What it says of itself, and the error that its import ended with."""
         first = self._answer()
         self.error, self.about = first.get("error"), first.get("ready")
 
@@ -75,6 +78,14 @@ class Trainer:
         self.errors.close()
 
 
+def started():
+    """All trainers, once each has imported everything, which they do at the same time."""
+    trainers = {name: Trainer(name) for name in SYSTEMS}
+    for one in trainers.values():
+        one.wait()
+    return trainers
+
+
 def interpreter():
     """The Python that has the rivals: as said, as made by ``make rivals``, or this one."""
     named = os.environ.get("LENGTHWISE_RIVALS_PYTHON")
@@ -83,7 +94,7 @@ def interpreter():
 
 def measure(quick):
     """Steps, losses, acceptance; a trainer that cannot be imported has an ``error``."""
-    trainers = {name: Trainer(name) for name in SYSTEMS}
+    trainers = started()
     try:
         there = {name: one for name, one in trainers.items() if one.error is None}
         for name in trainers.keys() - there.keys():

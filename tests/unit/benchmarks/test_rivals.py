@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trainers():
     """Every trainer's process, or a skip that names what an import ended with."""
-    started = {name: compare.Trainer(name) for name in SYSTEMS}
+    started = compare.started()
     missing = {name: one.error for name, one in started.items() if one.error}
     if missing:
         for one in started.values():
