@@ -117,7 +117,9 @@ def test_features_and_a_target_that_are_lost_with_their_machine_are_made_again(t
             time.sleep(0.3)  # the loss is found out while the run goes on
 
         seen.stepped = stepped
-        with pytest.warns(LengthwiseWarning, match="was lost: its machine is gone; another one"):
+        with pytest.warns(
+            LengthwiseWarning, match=r"target worker 1 .* was lost: it.*; another one"
+        ):
             outcome, _ = run_on_ray(folder, tmp_path / "out", seen, **changes, pipeline=spread)
         assert not actors()
     assert not outcome.interrupted

@@ -144,6 +144,7 @@ include: (1) the process was killed by the OOM killer due to high memory usage."
     [
         (KILLED, f"was lost: its process has died. {DETAIL}"),
         ("The actor died because its node has died. Node Id: 1", "was lost: its machine is gone"),
+        ("The actor 1 is unavailable: RPC error", "was lost: it cannot be reached"),
         ("something\n\telse.", "was lost: something else"),
     ],
 )

@@ -204,6 +204,8 @@ def ending_of(text: str) -> str:
     """How an actor ended, in a few words, from what Ray says at length."""
     if "node has died" in text:
         return "was lost: its machine is gone"
+    if "is unavailable" in text:
+        return "was lost: it cannot be reached"
     for mark in ("Worker exit detail:", "worker process has died."):
         _, found, detail = text.partition(mark)
         if found:
