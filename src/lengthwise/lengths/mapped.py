@@ -31,7 +31,7 @@ def map_lengths(source: Sequence[str | Path]) -> list[npt.NDArray[Any]] | None:
         DataError: shards that are not what their manifest says.
     """
     if len(source) == 1 and isinstance(source[0], Path) and source[0].is_dir():
-        return list(open_shards(source[0])) if is_shards(source[0]) else None
+        return list(open_shards(source[0], verify=True)) if is_shards(source[0]) else None
     found = []
     for path in source:
         if not isinstance(path, Path) or path.suffix != ".npy" or not path.is_file():

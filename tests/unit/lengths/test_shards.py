@@ -14,6 +14,7 @@ import lengthwise as lw
 from lengthwise.core.fingerprint import lengths_fingerprint, parts_fingerprint
 from lengthwise.errors import BadLengthError, ConfigError, DataError
 from lengthwise.lengths import shard_scan
+from lengthwise.lengths.mapped import map_lengths
 from support.shard_sources import some_lengths, write_jsonl, write_parquet, write_token_lists
 
 COUNTS = [700, 1200, 1, 600]
@@ -212,7 +213,11 @@ def test_a_wrong_shard_is_refused_by_name_and_made_again(damage, fault, tmp_path
     whole = files_in(tmp_path / "out")
     damage(tmp_path / "out/lengths-00001.npy")
     match = rf"1 of 4 shards are not what manifest\.json says: lengths-00001\.npy \({fault}\)"
-    for refuse in (lw.read_lengths, lambda path: lw.open_shards(path, verify=True)):
+    for refuse in (
+        lw.read_lengths,
+        lambda path: lw.open_shards(path, verify=True),
+        lambda path: map_lengths([path]),  # as `plan DIR` does
+    ):
         with pytest.raises(DataError, match=match):
             refuse(tmp_path / "out")
     scan = lw.write_shards(tmp_path / "in", tmp_path / "out", rows_per_shard=1)
