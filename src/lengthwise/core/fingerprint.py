@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lengthwise.core.limits import Int64Array
     from lengthwise.core.stored import StoredLengths
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """Version of the planning rules. It grows whenever equal inputs would give another plan."""
 
 _CHUNK = 1 << 20

@@ -118,18 +118,22 @@ def size_pool(
 def _search(trial: Callable[[float], float], target: float) -> tuple[float, float]:
     """Scale the pool until a trial deal comes close to the target; padding grows with scale.
 
-    Returns the last scale tried, and the efficiency that it reached.
+    Where lengths are few the efficiency has steps, and the search goes to and fro over one.
+
+    Returns the scale tried that came closest, and the efficiency that it reached.
     """
     wanted = 1.0 / target - 1.0
     scale = 1.0
     efficiency = trial(scale)
+    closest = scale, efficiency
     for _ in range(_ROUNDS):
         if abs(efficiency - target) < _CLOSE:
             break
         padding = max(1.0 / efficiency - 1.0, 1e-9)
         scale *= min(max(wanted / padding, _MOST_CHANGE[0]), _MOST_CHANGE[1])
         efficiency = trial(scale)
-    return scale, efficiency
+        closest = min(closest, (scale, efficiency), key=lambda one: abs(one[1] - target))
+    return closest
 
 
 def _trial_efficiency(num_samples: int, groups: Int64Array, numbers: Int64Array) -> float:

@@ -56,6 +56,8 @@ def test_the_written_config_is_read_back_with_these_boundaries(file, tmp_path):
     output = tmp_path / "out" / "batching.toml"
     data = _json(file, "-t", 1000, "-b", 16, "-k", 3, "--output", output)
     assert tomllib.loads(output.read_text()) == {
+        "format": "lengthwise batching config",
+        "version": 1,
         "strategy": "bucketed",
         "boundaries": data["boundaries"],
         "seed": 0,
