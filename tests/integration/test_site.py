@@ -111,7 +111,8 @@ def test_a_page_and_the_search_work_in_a_browser_without_a_network_or_a_server(s
 @pytest.mark.slow
 def test_sources_that_pages_link_to_are_pages(site):
     # On a code host the link leads to the file; here to a copy of it.
-    assert "def remix" in (site / "source/src/lengthwise/core/remix.py.html").read_text()
+    source = (site / "source/src/lengthwise/core/remix.py.html").read_text(encoding="utf-8")
+    assert "Plan the steps that draw from a pool which batches fill." in source
     page = (site / "concepts" / "dflash.html").read_text(encoding="utf-8")
     assert 'href="../source/src/lengthwise/core/remix.py.html"' in page
 
