@@ -38,7 +38,7 @@ WEIGHTINGS = {
 def parts(found):
     """Each part of the page by its mark."""
     return {
-        "steps": f"{steps(found)}\n\n{rows(found)}",
+        "steps": f"{steps(found)}\n\n{best(found)}\n\n{rows(found)}",
         "losses": f"{losses(found)}\n\n{agreement(found)}",
         "acceptance": f"{trained(found)}\n\n{acceptance(found)}",
         "cpu": attempts(found),
@@ -72,12 +72,25 @@ def steps(found):
     return table(columns, lines)
 
 
+def best(found):
+    """Who is fastest and who needs least memory, in words."""
+    said = []
+    for what, key in (("Least time", "seconds"), ("least memory", "bytes")):
+        winners = [
+            f"{LABELS[min(trainers, key=lambda name, t=trainers: t[name][key])]} ({case})"
+            for case, trainers in found["steps"].items()
+        ]
+        said.append(f"{what}: {', '.join(winners)}")
+    return _wrapped(f"{'; '.join(said)}.")
+
+
 def rows(found):
     """The real share of rows on the run's lengths, in words."""
     shares = [f"{LABELS[name]} {share:.0%}" for name, share in found["real_share"].items()]
     return _wrapped(
         "Of the places of a drafter's rows, so much is real on the lengths of the run that this "
-        f"project began with, each as recommended: {', '.join(shares)}."
+        f"project began with, each as recommended: {', '.join(shares)}. (speculators: rows of 8,192 "
+        "tokens, its default; longer rows fill better. SpecForge: four samples padded to the longest.)"
     )
 
 

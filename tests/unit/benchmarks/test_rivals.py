@@ -151,6 +151,7 @@ def test_the_page_says_what_the_result_says():
     """Five over two seconds, half of the places real, an error of sqrt(0.3^2 + 0.3^2) / 2."""
     found = rivals_page.parts(RESULT)
     assert "| narrow | speculators | 5.00 | 2.50 | 3 | 50 | 7 | 105 | 50% |" in found["steps"]
+    assert "Least time: lengthwise (narrow); least memory: lengthwise (narrow)." in found["steps"]
     assert "lengthwise 94%, SpecForge 50%" in found["steps"].replace("\n", " ")
     assert "by at most 1e-04 of themselves" in found["losses"].replace("\n", " ")
     row = (
