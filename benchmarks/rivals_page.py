@@ -89,8 +89,9 @@ def rows(found):
     shares = [f"{LABELS[name]} {share:.0%}" for name, share in found["real_share"].items()]
     return _wrapped(
         "Of the places of a drafter's rows, so much is real on the lengths of the run that this "
-        f"project began with, each as recommended: {', '.join(shares)}. (speculators: rows of 8,192 "
-        "tokens, its default; longer rows fill better. SpecForge: four samples padded to the longest.)"
+        f"project began with, each as recommended: {', '.join(shares)}. (speculators: rows of "
+        "8,192 tokens, its default; longer rows fill better. SpecForge: four samples padded to the "
+        "longest.)"
     )
 
 
