@@ -35,8 +35,8 @@ STRATEGIES = {
 }
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 NUM_SHAPES = 48
-"""How many shapes the fit rests on, each measured once a round. A shape's own time lies 3 to 8 % off
-any smooth cost here, whatever it is repeated, so many shapes say more than many repeats of few."""
+"""How many shapes the fit rests on, each measured once a round. A shape's own time lies 3 to 8 %
+off any smooth cost here, however often it is repeated, so shapes say more than repeats."""
 FIT = ("cost", "relative_error", "shape_error", "noise", "misfit", "disturbance")
 """What is kept of a fit."""
 

@@ -13,9 +13,7 @@ LENGTHS = [3, 9, 4, 8, 5, 5, 2, 7]
 def test_outside_a_worker_the_loader_says_where_it_belongs(local_ray):
     # A single process would otherwise train on all samples, as many times as there are workers.
     sampler = BucketBatchSampler(LENGTHS, max_tokens=20)
-    with pytest.raises(
-        ConfigError, match="no worker of Ray Train: call ray_loader in"
-    ):
+    with pytest.raises(ConfigError, match="no worker of Ray Train: call ray_loader in"):
         ray_loader(LENGTHS, sampler)
 
 

@@ -246,17 +246,19 @@ def test_a_worker_tells_how_much_of_its_wait_was_reading(parts, arena, ends):
     task = WorkerTask(config, data, "cpu", 1, TAPS, arena.place)
     worker, heard = _Worker(wire, task, target, arena), []
     worker._run = lambda batch, rows, waited, reading: heard.append((waited, reading))
-    jobs = queue.Queue()
 
-    def give():
-        time.sleep(0.4)
-        known = time.perf_counter()
-        time.sleep(0.2)
-        jobs.put((batch_of(data.dataset, [4], arena), [], known))
-        jobs.put((Leave(), None, known))
+    class Slow(queue.Queue):
+        """Whoever asks it waits, so the wait begins no sooner than the worker's own clock."""
 
-    threading.Thread(target=give).start()
-    worker.serve(jobs)
+        def get(self):
+            if heard:
+                return Leave(), None, 0.0
+            time.sleep(0.4)
+            known = time.perf_counter()
+            time.sleep(0.2)
+            return batch_of(data.dataset, [4], arena), [], known
+
+    worker.serve(Slow())
     ((waited, reading),) = heard
     assert waited >= 0.6
     assert 0.2 <= reading < waited - 0.3
