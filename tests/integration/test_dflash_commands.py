@@ -146,7 +146,8 @@ def test_a_run_trains_a_drafter_that_decodes_without_a_changed_token(place, here
     (drafted,) = here("generate", *asked, "--prompt", "ask 99")["generations"]
     assert drafted["num_tokens"] > 0
     found = here("evaluate", *asked, "--prompts", "held_out.jsonl", "--output", "results.json")
-    assert found == json.loads((place / "results.json").read_text())
+    stamp = {"format": "lengthwise drafter evaluation", "version": 1}
+    assert stamp | found == json.loads((place / "results.json").read_text())
     assert found["num_mismatches"] == 0
     counts = {name: task["num_prompts"] for name, task in found["tasks"].items()}
     assert counts == {"t0": 2, "t1": 2}
