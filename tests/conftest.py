@@ -16,9 +16,12 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_ray():
-    """The module ``ray``, connected to a small Ray that ends with the test process."""
+    """The module ``ray``, connected to a small Ray that ends with the test's module.
+
+    A process has one connection, and other modules start clusters of their own.
+    """
     from support.local_ray import running_ray
 
     with running_ray() as ray:

@@ -1,4 +1,4 @@
-"""One small Ray on this machine for a whole test process: two CPUs, little memory, no dashboard.
+"""One small Ray on this machine for a module of tests: two CPUs, little memory, no dashboard.
 
 Ray's own warnings are dealt with here and nowhere else. What is started is ended, workers too.
 """
