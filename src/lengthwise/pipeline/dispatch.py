@@ -163,10 +163,10 @@ class Dispatcher:
         """
         count = 0
         for part in parts:
-            number, step = next(
+            number, _ = next(
                 place for place, held in self._holding.items() if part in held.get(rank, ())
             )
-            count += self._run_again(number, step, part, rank)
+            count += self._run_again(number, part, rank)
         return count
 
     def lost_features(self, lost: Container[tuple[int, ...]]) -> int:
@@ -180,21 +180,17 @@ class Dispatcher:
         """
         count = 0
         for number, state in self._epochs.items():
-            for place, step in enumerate(state.steps):
+            for step in state.steps:
                 for part in [one for one in step.parts.values() if one.pages in lost]:
                     del step.parts[part.sample_id]
                     step.missing += 1
-                    count += self._run_again(number, place, part, None)
+                    count += self._run_again(number, part, None)
         return count
 
-    def _run_again(self, number: int, step: int, part: Part, rank: int | None) -> bool:
+    def _run_again(self, number: int, part: Part, rank: int | None) -> bool:
         state = self._epochs.get(number)
         epoch = self._plan.epoch(number) if state is None else state.epoch
-        arrival = next(
-            arrival
-            for arrival in range(epoch.arrivals_by(step))
-            if part.sample_id in epoch.arrival(arrival)
-        )
+        arrival = epoch.arrival_of(part.sample_id)
         sample_ids = tuple(epoch.arrival(arrival).tolist())
         return self._repairs.add(RunBatch(number, arrival, sample_ids, (part,)), rank)
 

@@ -11,6 +11,8 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from lengthwise.core.planner import Planner
 from lengthwise.core.remix import RemixPlan, remix
 from lengthwise.errors import DataError
@@ -64,6 +66,19 @@ class Epoch:
     def arrival(self, index: int) -> Int64Array:
         """Samples of the target's batch ``index``; int64."""
         return self._sample_ids[self.mix.arrivals.batch(index)]
+
+    def arrival_of(self, sample_id: int) -> int:
+        """The target's batch that a sample of the epoch is in."""
+        return int(self._arrivals_of_samples[sample_id])
+
+    @cached_property
+    def _arrivals_of_samples(self) -> Int64Array:
+        """By sample id; 8 bytes each, and asked for only where features were lost."""
+        arrivals = np.arange(self.num_arrivals)
+        places, _ = self.mix.arrivals.gather(arrivals)
+        found = np.full(int(self._sample_ids.max()) + 1, -1, np.int64)
+        found[self._sample_ids[places]] = np.repeat(arrivals, self.mix.arrivals.sizes)
+        return found
 
     def step(self, index: int) -> Int64Array:
         """Samples of optimiser step ``index``; int64."""
