@@ -88,14 +88,10 @@ class StoredLengths:
 
     def read(self, start: int, stop: int) -> Int64Array:
         """The lengths of samples ``start .. stop - 1``; int64, perhaps a view."""
-        stop = min(stop, self.size)
-        first = int(np.searchsorted(self.edges, start, side="right")) - 1
-        found: list[npt.NDArray[Any]] = []
-        while start < stop:
-            end = min(stop, int(self.edges[first + 1]))
-            base = int(self.edges[first])
-            found.append(self.shards[first][start - base : end - base].astype(np.int64, copy=False))
-            start, first = end, first + 1
+        found = [
+            self.shards[shard][own].astype(np.int64, copy=False)
+            for shard, own in spans(self.edges, start, stop)
+        ]
         nothing = np.empty(0, np.int64)
         part: Int64Array = found[0] if len(found) == 1 else np.concatenate([nothing, *found])
         return part if self.most is None else np.minimum(part, self.most)
@@ -148,6 +144,23 @@ class StoredLengths:
         """All lengths as one array, int64 unless asked otherwise."""
         del copy  # a view is given only by `read`, never here
         return np.array(self.read(0, self.size), dtype or np.int64)
+
+
+def spans(edges: Int64Array, start: int, stop: int) -> Iterator[tuple[int, slice]]:
+    """The shards that hold samples ``start .. stop - 1``, each with its own part of them.
+
+    Args:
+        edges: samples before each shard, and all of them; shape (K + 1,).
+        start: from 0.
+        stop: what is beyond the last sample counts nothing.
+    """
+    stop = min(stop, int(edges[-1]))
+    shard = int(np.searchsorted(edges, start, side="right")) - 1
+    while start < stop:
+        base, end = int(edges[shard]), min(stop, int(edges[shard + 1]))
+        if start < end:
+            yield shard, slice(start - base, end - base)
+        start, shard = end, shard + 1
 
 
 def _shards_of(lengths: Any) -> list[Any]:

@@ -27,11 +27,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from lengthwise.core.fingerprint import lengths_fingerprint
+from lengthwise.core.stored import StoredLengths, spans
 from lengthwise.errors import DataError
 from lengthwise.lengths.manifest import MANIFEST, Manifest, Shard, read_manifest
 from lengthwise.lengths.rows import Part, Piece
@@ -172,24 +173,24 @@ class LengthShards:
             An array of ``dtype``, shape (stop - start,); a view of the map where one shard holds
             them all.
         """
-        start, stop = max(0, start), min(stop, self.num_samples)
-        offsets = self.offsets
-        first = int(np.searchsorted(offsets, start, side="right")) - 1
-        parts = []
-        while start < stop:
-            end = min(stop, int(offsets[first + 1]))
-            shard: Lengths = np.load(self.paths[first], mmap_mode="r", allow_pickle=False)
-            base = int(offsets[first])
-            parts.append(shard[start - base : end - base])
-            start, first = end, first + 1
+        paths = self.paths
+        parts: list[Lengths] = [
+            np.load(paths[shard], mmap_mode="r", allow_pickle=False)[own]
+            for shard, own in spans(self.offsets, max(0, start), stop)
+        ]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, self.dtype)
 
-    def __getitem__(self, rows: slice) -> Int64Array:
-        """A range of the lengths as int64; only plain ranges."""
-        start, stop, _step = rows.indices(self.num_samples)
-        return self.read(start, stop).astype(np.int64)
+    @overload
+    def __getitem__(self, key: int) -> int: ...
+
+    @overload
+    def __getitem__(self, key: slice | npt.NDArray[Any] | list[int]) -> Int64Array: ...
+
+    def __getitem__(self, key: Any) -> Any:
+        """As an int64 array has it: a number, a range, or those at an array of indices."""
+        return StoredLengths.of(self)[key]
 
     def source_rows(self, samples: Int64Array) -> Int64Array:
         """The rows of some samples in the source, bad rows counted, from 0.

@@ -80,6 +80,9 @@ def test_a_range_is_read_across_shards(tmp_path):
             assert shards.read(start, stop).tolist() == lengths[start:stop].tolist()
             assert shards[start:stop].tolist() == lengths[start:stop].tolist()
     assert shards[:].dtype == np.int64
+    assert shards[::-3].tolist() == lengths[::-3].tolist()
+    assert shards[[5, 0, -1]].tolist() == lengths[[5, 0, -1]].tolist()
+    assert shards[7] == lengths[7]
 
 
 def test_token_lists_are_cut_at_row_groups(tmp_path):
