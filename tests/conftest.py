@@ -31,7 +31,7 @@ def local_ray():
 def pytest_terminal_summary(terminalreporter):
     """Say how much of the pages' code runs, whenever pages were tested."""
     reports = [one for found in terminalreporter.stats.values() for one in found]
-    if any("test_pages.py" in str(getattr(one, "nodeid", "")) for one in reports):
+    if any("integration/test_pages.py" in str(getattr(one, "nodeid", "")) for one in reports):
         from support.page_code import summary
 
         terminalreporter.write_line(summary())
