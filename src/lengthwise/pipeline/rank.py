@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from lengthwise.dflash.formats.native import save_native
-from lengthwise.dflash.training.checkpoint import CheckpointStore, read_checkpoint
+from lengthwise.dflash.training.checkpoint import read_checkpoint
 from lengthwise.dflash.training.learner import Learner
 from lengthwise.dflash.training.loop import TrainingLoop
 from lengthwise.dflash.training.places import place_in, write_folder
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.drafter import Drafter
     from lengthwise.dflash.metrics import DraftSums
     from lengthwise.dflash.target.ends import FrozenEnds
+    from lengthwise.dflash.training.checkpoint import Saver
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.dflash.training.places import Location
@@ -169,7 +170,7 @@ def _snapshots(task: RankTask) -> Location:
     return place_in(folder, f"attempt-{task.attempt}") if task.attempt else folder
 
 
-class NotingStore(CheckpointStore):
+class NotingStore:
     """Writes a checkpoint when the record of every step in it is safe.
 
     A resumed run makes no step again that its checkpoint has; so the coordinator must have written
@@ -180,9 +181,8 @@ class NotingStore(CheckpointStore):
         source: talks to the coordinator.
     """
 
-    def __init__(self, store: CheckpointStore, source: PipelineSource) -> None:
+    def __init__(self, store: Saver, source: PipelineSource) -> None:
         """Write where ``store`` does."""
-        super().__init__(store.directory, store.keep)
         self._store = store
         self._source = source
 

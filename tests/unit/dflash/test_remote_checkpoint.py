@@ -148,6 +148,7 @@ def test_the_config_says_where_checkpoints_go(tmp_path):
     remote = store_of(small_config(tmp_path, tmp_path, checkpoint={"directory": "memory://x/run"}))
     assert isinstance(remote, RemoteCheckpointStore)
     assert remote.url == "memory://x/run/checkpoints"
+    assert remote.place == "memory://x/run/checkpoints"  # in messages too, with both slashes
     local = store_of(small_config(tmp_path, tmp_path, checkpoint={"directory": "/elsewhere"}))
     assert type(local) is CheckpointStore
     assert local.directory == Path("/elsewhere/checkpoints")

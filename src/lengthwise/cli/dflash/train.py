@@ -121,7 +121,7 @@ def _train(config: TrainConfig, *, resume: bool, quiet: bool) -> dict[str, Any]:
     store = store_of(config)
     if not resume and store.paths():
         raise CheckpointError(
-            f"{store.directory} holds checkpoints of an earlier run; leave out --from-scratch to "
+            f"{store.place} holds checkpoints of an earlier run; leave out --from-scratch to "
             f"go on from them, or choose another output_dir"
         )
     checkpoint = store.latest() if resume else None

@@ -20,7 +20,7 @@ import shutil
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -75,8 +75,46 @@ class Checkpoint:
         return loaded
 
 
+class Saver(Protocol):
+    """Takes checkpoints."""
+
+    def save(
+        self,
+        state: dict[str, Any],
+        optimizer_state: dict[str, Any],
+        write_drafter: Callable[[Path], object],
+    ) -> Location:
+        """Write one.
+
+        Args:
+            state: plain data; ``num_steps`` names the checkpoint.
+            optimizer_state: of the optimiser.
+            write_drafter: writes the drafter into a folder that does not exist yet.
+
+        Returns:
+            Where it is.
+
+        Raises:
+            CheckpointWriteError: as when the disk is full. What was there before is untouched.
+        """
+
+
+class Checkpoints(Saver, Protocol):
+    """The checkpoints of one run, on disk or in a store."""
+
+    @property
+    def place(self) -> Location:
+        """Where they are."""
+
+    def paths(self) -> Sequence[Location]:
+        """All of them, the newest first; not checked."""
+
+    def latest(self) -> Checkpoint | None:
+        """The newest that is whole; see :func:`newest_whole`."""
+
+
 class CheckpointStore:
-    """The checkpoints of one run.
+    """The checkpoints of one run on disk; see :class:`Checkpoints`.
 
     Args:
         directory: holds them and nothing else; made when the first is saved.
@@ -93,20 +131,8 @@ class CheckpointStore:
         state: dict[str, Any],
         optimizer_state: dict[str, Any],
         write_drafter: Callable[[Path], object],
-    ) -> Location:
-        """Write one; older ones are removed after it is in place.
-
-        Args:
-            state: plain data; ``num_steps`` names the checkpoint.
-            optimizer_state: of the optimiser.
-            write_drafter: writes the drafter into a folder that does not exist yet.
-
-        Returns:
-            Its folder.
-
-        Raises:
-            CheckpointWriteError: as when the disk is full. What was there before is untouched.
-        """
+    ) -> Path:
+        """Write one; older ones are removed after it is in place."""
         place = self.directory / f"{PREFIX}{state['num_steps']:08d}"
         partial = self.directory / f"{PARTIAL}{os.getpid()}"
         try:
@@ -132,36 +158,46 @@ class CheckpointStore:
         self._rotate()
         return place
 
-    def paths(self) -> Sequence[Location]:
-        """Folders of all checkpoints, the newest first; not checked."""
-        return self._folders()
+    @property
+    def place(self) -> Path:
+        """Their folder."""
+        return self.directory
 
-    def _folders(self) -> list[Path]:
+    def paths(self) -> list[Path]:
+        """Folders of all checkpoints, the newest first; not checked."""
         return sorted(self.directory.glob(f"{PREFIX}*"), reverse=True)
 
     def latest(self) -> Checkpoint | None:
-        """The newest that is whole; None if there is none at all.
-
-        A damaged one is passed over with a warning.
-
-        Raises:
-            CheckpointError: there are some, and all are damaged.
-        """
-        problems = []
-        for path in self.paths():
-            try:
-                return read_checkpoint(path)
-            except CheckpointError as error:
-                problems.append(str(error))
-                warnings.warn(f"passed over: {error}", LengthwiseWarning, stacklevel=2)
-        if problems:
-            raise CheckpointError("no checkpoint is whole: " + "; ".join(problems))
-        return None
+        """The newest that is whole; see :func:`newest_whole`."""
+        return newest_whole(self.paths())
 
     def _rotate(self) -> None:
         """Remove what is too old, and what processes that were killed have left behind."""
-        for path in [*self._folders()[self.keep :], *self.directory.glob(f"{PARTIAL}*")]:
+        for path in [*self.paths()[self.keep :], *self.directory.glob(f"{PARTIAL}*")]:
             shutil.rmtree(path)
+
+
+def newest_whole(places: Sequence[Location]) -> Checkpoint | None:
+    """The first that is whole; None if there is none at all.
+
+    A damaged one is passed over with a warning.
+
+    Args:
+        places: of checkpoints, the newest first.
+
+    Raises:
+        CheckpointError: there are some, and all are damaged.
+    """
+    problems = []
+    for place in places:
+        try:
+            return read_checkpoint(place)
+        except CheckpointError as error:
+            problems.append(str(error))
+            warnings.warn(f"passed over: {error}", LengthwiseWarning, stacklevel=2)
+    if problems:
+        raise CheckpointError("no checkpoint is whole: " + "; ".join(problems))
+    return None
 
 
 def read_checkpoint(place: Location) -> Checkpoint:

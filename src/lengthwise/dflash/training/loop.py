@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig
 
-    from lengthwise.dflash.training.checkpoint import Checkpoint, CheckpointStore
+    from lengthwise.dflash.training.checkpoint import Checkpoint, Saver
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.learner import Learner
     from lengthwise.dflash.training.places import Location
@@ -61,7 +61,7 @@ class TrainingLoop:
         learner: Learner,
         source: SampleSource,
         *,
-        store: CheckpointStore | None,
+        store: Saver | None,
         evaluator: Evaluator | None,
         observer: Observer,
         drafter_dir: Location | None = None,

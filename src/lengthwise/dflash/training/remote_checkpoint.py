@@ -17,6 +17,7 @@ from lengthwise.dflash.training.checkpoint import (
     PREFIX,
     Checkpoint,
     CheckpointStore,
+    newest_whole,
     read_checkpoint,
 )
 from lengthwise.dflash.training.places import (
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from lengthwise.dflash.training.places import Location
 
 
-class RemoteCheckpointStore(CheckpointStore):
-    """The checkpoints of one run, in a store.
+class RemoteCheckpointStore:
+    """The checkpoints of one run in a store; see :class:`Checkpoints`.
 
     Args:
         url: of their folder.
@@ -45,8 +46,8 @@ class RemoteCheckpointStore(CheckpointStore):
 
     def __init__(self, url: str, keep: int = 3) -> None:
         """Nothing is read or written yet."""
-        super().__init__(url, keep)
         self.url = url
+        self.keep = keep
 
     def save(
         self,
@@ -63,7 +64,7 @@ class RemoteCheckpointStore(CheckpointStore):
 
         def write(folder: Path) -> None:
             made = CheckpointStore(folder.parent / "made", 1)
-            Path(made.save(state, optimizer_state, write_drafter)).rename(folder)
+            made.save(state, optimizer_state, write_drafter).rename(folder)
 
         try:
             write_folder(place, write, last=MANIFEST)
@@ -77,6 +78,15 @@ class RemoteCheckpointStore(CheckpointStore):
                 f"were"
             ) from error
         return place
+
+    @property
+    def place(self) -> str:
+        """Their folder's URL."""
+        return self.url
+
+    def latest(self) -> Checkpoint | None:
+        """The newest that is whole; see :func:`newest_whole`."""
+        return newest_whole(self.paths())
 
     def paths(self) -> list[Location]:
         """All that are whole as far as their manifest says, the newest first; not checked."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lengthwise.dflash.target.ends import FrozenEnds
     from lengthwise.dflash.target.model import Target
     from lengthwise.dflash.target.sizes import TargetBytes
+    from lengthwise.dflash.training.checkpoint import Checkpoints, Saver
     from lengthwise.dflash.training.config import TrainConfig
     from lengthwise.dflash.training.data import TrainingData
     from lengthwise.dflash.training.places import Location
@@ -90,7 +91,7 @@ def set_up(config: TrainConfig) -> Setup:
     return Setup(config, device, target, drafter.to(device), data, TrainingPlan(data, config))
 
 
-def store_of(config: TrainConfig) -> CheckpointStore:
+def store_of(config: TrainConfig) -> Checkpoints:
     """The checkpoints of a run."""
     place, keep = place_in(config.shared_dir, "checkpoints"), config.checkpoint.keep
     if isinstance(place, str):
@@ -98,7 +99,7 @@ def store_of(config: TrainConfig) -> CheckpointStore:
     return CheckpointStore(place, keep)
 
 
-def assemble(setup: Setup, store: CheckpointStore, observer: Observer) -> TrainingLoop:
+def assemble(setup: Setup, store: Saver, observer: Observer) -> TrainingLoop:
     """The loop that trains on one device, all in this process."""
     config, data = setup.config, setup.data
     learner = Learner(
