@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pages
+import process_memory
 from workloads import PUBLISHED, RUN_LIMITS, run_lengths
 
 import lengthwise as lw
@@ -59,10 +60,8 @@ def write_shards(folder, num_samples):
 
 def memory():
     """Bytes of this process that are its own, that are of mapped files, and the most of both."""
-    names = {"RssAnon": "own", "RssFile": "mapped", "VmHWM": "most"}
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    fields = (line.split(":") for line in lines)
-    return {names[key]: int(value.split()[0]) * 1024 for key, value in fields if key in names}
+    found = process_memory.memory("RssAnon", "RssFile", "VmHWM")
+    return dict(zip(("own", "mapped", "most"), found, strict=True))
 
 
 class Watch:

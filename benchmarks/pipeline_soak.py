@@ -12,9 +12,9 @@ import queue
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+import process_memory
 import torch
 
 from lengthwise.dflash.training.config import parse_train_config
@@ -124,17 +124,7 @@ class Gauge:
         """Look."""
         self.pages.append(flow.pages_used)
         for name, pid in self.pids.items():
-            self.seen[name].append(memory_of(pid))
-
-
-def memory_of(pid):
-    """Bytes of a process's own memory, and of shared memory that it has touched."""
-    fields = {}
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name in {"RssAnon", "RssShmem"}:
-            fields[name] = int(value.split()[0]) * 1024
-    return fields.get("RssAnon", 0), fields.get("RssShmem", 0)
+            self.seen[name].append(process_memory.memory("RssAnon", "RssShmem", pid=pid))
 
 
 def plan_of(num_batches, seed=0):

@@ -16,8 +16,8 @@ import types
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 
+import process_memory
 from workloads import RUN_LIMITS, run_lengths
 
 RUN_SIZE = 902_087
@@ -100,7 +100,7 @@ def measure_one(name, num_samples):
     make = SAMPLERS[name]
     _passes(make(run_lengths(min(num_samples, WARM_UP.get(name, 400_000)))), 2)
     lengths = run_lengths(num_samples)
-    before = _reset_peak()
+    before = process_memory.reset_peak()
     started = time.perf_counter()
     sampler = make(lengths)
     setup = time.perf_counter() - started
@@ -113,20 +113,8 @@ def measure_one(name, num_samples):
         "num_batches": num_batches,
         "batches_per_second": num_batches / seconds,
         "samples_per_second": num_samples / seconds,
-        "bytes_per_sample": (_status("VmHWM") - before) / num_samples,
+        "bytes_per_sample": (process_memory.peak() - before) / num_samples,
     }
-
-
-def _reset_peak():
-    """Forget the peak of resident memory; bytes that are resident now."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return _status("VmRSS")
-
-
-def _status(key):
-    """A line of Linux's account of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def _passes(sampler, least, seconds=0):

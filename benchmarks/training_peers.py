@@ -12,7 +12,6 @@ import hashlib
 import json
 import random
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,9 +20,8 @@ import torch
 import training_data
 from peers import compare, metrics
 from peers.arms import ARMS
-from tiny_transformer import TinyTransformer
 from training_data import Functions
-from training_runs import LIMITS, Record, held_out_batches, held_out_loss, learning_rate
+from training_runs import LIMITS, Learning, held_out_batches
 
 from lengthwise.loader import PadCollator, count_tokens, token_weighted_loss
 
@@ -128,42 +126,29 @@ def plans(lengths, seed):
     return found, {name: plan["error"] for name, plan in missing.items()}
 
 
-class Run:
+class Run(Learning):
     """A model trained on given batches, one a step."""
 
     def __init__(self, corpus, batches, packed, seed):
         """Fresh weights of the seed."""
+        super().__init__(len(batches), seed)
         self.samples, self.batches, self.packed = Functions(corpus.training), batches, packed
         flat = metrics.Flat.of(batches)
         self.whole = int(flat.sums(corpus.lengths).sum())
         self.padding = metrics.padding(flat, corpus.lengths, LIMITS.max_tokens, packed=packed)
-        torch.manual_seed(seed)
-        self.model = TinyTransformer()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=0.01)
-        self.record = Record()
 
-    def train_until(self, share):
-        """Train until this share of the run's batches is done; collating is in the clocks."""
-        wall, cpu = time.perf_counter(), time.process_time()
-        while self.record.num_batches < round(share * len(self.batches)):
-            self._step([self.samples[index] for index in self.batches[self.record.num_batches]])
-        self.record.cpu_seconds += time.process_time() - cpu
-        self.record.wall_seconds += time.perf_counter() - wall
-
-    def _step(self, samples):
+    def step(self):
+        """Learn from the next batch."""
+        samples = [self.samples[index] for index in self.batches[self.record.num_batches]]
         batch, sizes = self._collated(samples)
         num_tokens = count_tokens(batch["labels"])
         logits = self.model(batch["input_ids"], sizes)
         token_weighted_loss(logits, batch["labels"], num_tokens).backward()
         self.record.num_batches += 1
-        self.record.num_steps += 1
         self.record.num_samples += len(samples)
         self.record.padded_tokens += batch["labels"].numel()
-        self.record.real_tokens += int(num_tokens)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.record.real_tokens / self.whole)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        done = self.record.real_tokens + int(num_tokens)
+        self.update(num_tokens, done / self.whole)
 
     def _collated(self, samples):
         """Padded rows; or one row and the lengths in it."""
@@ -174,16 +159,6 @@ class Run:
             for key in ("input_ids", "labels")
         }
         return row, [len(sample["labels"]) for sample in samples]
-
-    def evaluate(self, batches):
-        """Add a point to the curve: held-out nats a byte."""
-        self.record.curve.append(
-            {
-                "real_tokens": self.record.real_tokens,
-                "cpu_seconds": self.record.cpu_seconds,
-                "loss": held_out_loss(self.model, batches),
-            }
-        )
 
     def found(self):
         """The record, and what the batches were like."""

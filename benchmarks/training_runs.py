@@ -44,55 +44,31 @@ class Record:
     curve: list[dict[str, float]] = field(default_factory=list)
 
 
-class Run:
-    """A model trained on one cut of an epoch, step by step.
+class Learning:
+    """A small transformer that learns, and the record of it."""
 
-    The cut is a part of the epoch of ``num_samples`` samples, chosen by ``order="balanced"`` so
-    that every strategy's has the data's mean length; inside it batches come in random order.
-    """
-
-    def __init__(self, lengths, texts, settings, *, batches_a_step=1, num_samples, seed):
-        """Plan, and make fresh weights of the seed."""
-        shuffled = lw.BatchingConfig(limits=LIMITS, seed=seed, **settings)
-        whole = lw.build_plan(lengths, shuffled).num_batches
-        steps = max(2, round(whole * num_samples / len(lengths) / batches_a_step))
-        self.num_batches = steps * batches_a_step
-        if self.num_batches > whole:
-            raise ValueError(f"{self.num_batches} batches wanted of an epoch of {whole}")
-        cut = {"order": "balanced", "accumulation_steps": self.num_batches, "balance": "none"}
-        config = lw.BatchingConfig(limits=LIMITS, seed=seed, **settings, **cut)
-        self.sampler = BucketBatchSampler(lengths, config=config, plan_ahead=False)
-        collate = PadCollator.for_sampler(self.sampler)
-        loader = DataLoader(Functions(texts), batch_sampler=self.sampler, collate_fn=collate)
-        batches = islice(loader, self.num_batches)
-        first = next(batches)  # the epoch is planned here, outside the clocks
-        self.batches_a_step = batches_a_step
-        self.batches = chain([first], batches)
+    def __init__(self, num_batches, seed):
+        """Fresh weights of the seed."""
+        self.num_batches = num_batches
         torch.manual_seed(seed)
         self.model = TinyTransformer()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=0.01)
         self.record = Record()
 
     def train_until(self, share):
-        """Train until this share of the run's batches is done."""
+        """Train until this share of the run's batches is done; collating is in the clocks."""
         wall, cpu = time.perf_counter(), time.process_time()
         while self.record.num_batches < round(share * self.num_batches):
-            self._step(list(islice(self.batches, self.batches_a_step)))
+            self.step()
         self.record.cpu_seconds += time.process_time() - cpu
         self.record.wall_seconds += time.perf_counter() - wall
 
-    def _step(self, batches):
-        num_tokens = sum(count_tokens(batch["labels"]) for batch in batches)
-        for batch in batches:
-            logits = self.model(batch["input_ids"])
-            token_weighted_loss(logits, batch["labels"], num_tokens).backward()
-            self.record.num_batches += 1
-            self.record.num_samples += len(batch["labels"])
-            self.record.padded_tokens += batch["labels"].numel()
+    def update(self, num_tokens, progress):
+        """Change the weights, at the rate of how far the run is; a step of so many real tokens."""
         self.record.real_tokens += int(num_tokens)
         self.record.num_steps += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.record.num_batches / self.num_batches)
+            group["lr"] = learning_rate(progress)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -105,6 +81,44 @@ class Run:
                 "loss": held_out_loss(self.model, batches),
             }
         )
+
+
+class Run(Learning):
+    """A model trained on one cut of an epoch, step by step.
+
+    The cut is a part of the epoch of ``num_samples`` samples, chosen by ``order="balanced"`` so
+    that every strategy's has the data's mean length; inside it batches come in random order.
+    """
+
+    def __init__(self, lengths, texts, settings, *, batches_a_step=1, num_samples, seed):
+        """Plan, and make fresh weights of the seed."""
+        shuffled = lw.BatchingConfig(limits=LIMITS, seed=seed, **settings)
+        whole = lw.build_plan(lengths, shuffled).num_batches
+        steps = max(2, round(whole * num_samples / len(lengths) / batches_a_step))
+        super().__init__(steps * batches_a_step, seed)
+        if self.num_batches > whole:
+            raise ValueError(f"{self.num_batches} batches wanted of an epoch of {whole}")
+        cut = {"order": "balanced", "accumulation_steps": self.num_batches, "balance": "none"}
+        config = lw.BatchingConfig(limits=LIMITS, seed=seed, **settings, **cut)
+        self.sampler = BucketBatchSampler(lengths, config=config, plan_ahead=False)
+        collate = PadCollator.for_sampler(self.sampler)
+        loader = DataLoader(Functions(texts), batch_sampler=self.sampler, collate_fn=collate)
+        batches = islice(loader, self.num_batches)
+        first = next(batches)  # the epoch is planned here, outside the clocks
+        self.batches_a_step = batches_a_step
+        self.batches = chain([first], batches)
+
+    def step(self):
+        """Learn from the next batches together."""
+        batches = list(islice(self.batches, self.batches_a_step))
+        num_tokens = sum(count_tokens(batch["labels"]) for batch in batches)
+        for batch in batches:
+            logits = self.model(batch["input_ids"])
+            token_weighted_loss(logits, batch["labels"], num_tokens).backward()
+            self.record.num_batches += 1
+            self.record.num_samples += len(batch["labels"])
+            self.record.padded_tokens += batch["labels"].numel()
+        self.update(num_tokens, self.record.num_batches / self.num_batches)
 
 
 def learning_rate(progress):

@@ -16,9 +16,9 @@ import time
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
+import process_memory
 
 from peers import metrics
 from peers.arms import ARMS
@@ -66,7 +66,7 @@ def measure(arm, case):
 def speed(arm, case, data, num_batches):
     """From the data to the last batch of a first epoch, and memory meanwhile."""
     seconds, begun = [], time.perf_counter()
-    before = _reset_peak()
+    before = process_memory.reset_peak()
     while len(seconds) < LEAST_PASSES and (
         not seconds or time.perf_counter() - begun < MOST_SECONDS
     ):
@@ -74,7 +74,7 @@ def speed(arm, case, data, num_batches):
         _drain(arm.make(data, case, Replica()), num_batches)
         seconds.append(time.perf_counter() - started)
         if len(seconds) == 1:
-            peak = _status("VmHWM")
+            peak = process_memory.peak()
     median = statistics.median(seconds)
     return {
         "seconds": median,
@@ -158,18 +158,6 @@ def _version(package):
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _reset_peak():
-    """Forget the peak of resident memory; bytes that are resident now."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return _status("VmRSS")
-
-
-def _status(key):
-    """A line of Linux's account of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def main():

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import process_memory
 import torch
 
 from lengthwise.dflash.decoding import evaluate
@@ -66,9 +67,9 @@ class Worker:
     def memory(self):
         """Bytes that a step needs at its peak beyond what is resident before it."""
         gc.collect()
-        before = _reset_peak()
+        before = process_memory.reset_peak()
         self.system.learn(self.folder.examples)
-        return _status("VmHWM") - before
+        return process_memory.peak() - before
 
     def value(self, places, weighting):
         """The loss of the first weights at given anchors."""
@@ -127,18 +128,6 @@ def _error_of(function):
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return f"{type(error).__name__}: {lines[0] if lines else ''}"
     return None
-
-
-def _reset_peak():
-    """Forget the peak of resident memory; bytes that are resident now."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return _status("VmRSS")
-
-
-def _status(key):
-    """A line of Linux's account of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def main():
