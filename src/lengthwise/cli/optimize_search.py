@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.cli.output import print_line, print_table, progress
-from lengthwise.cli.predict_view import seconds_of
-from lengthwise.core.wording import percent
+from lengthwise.core.wording import percent, seconds_of
 
 if TYPE_CHECKING:
     from lengthwise.core.cost import CostModel

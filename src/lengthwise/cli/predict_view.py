@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lengthwise.cli.output import print_line, print_table
-from lengthwise.core.wording import duration, percent
+from lengthwise.core.wording import percent, seconds_of
 
 _SHORT = {
     "overhead": "overhead",
@@ -33,11 +33,6 @@ def print_prediction(result: dict[str, Any]) -> None:
     print_line(_run(result))
     for note in result["notes"]:
         print_line(f"Note: {note}.")
-
-
-def seconds_of(value: float) -> str:
-    """Seconds up to two minutes, then larger units."""
-    return f"{value:,.3g} s" if value < 120 else duration(value)
 
 
 def _print_strategies(result: dict[str, Any]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lengthwise.cli.output import print_line, print_table
-from lengthwise.cli.predict_view import seconds_of
-from lengthwise.core.wording import memory, percent
+from lengthwise.core.wording import memory, percent, seconds_of
 
 _CAUSES = {
     "target": {

@@ -22,6 +22,11 @@ def duration(seconds: float) -> str:
     return f"{left} s"
 
 
+def seconds_of(value: float) -> str:
+    """Seconds with their fractions up to two minutes, then larger units."""
+    return f"{value:,.3g} s" if value < 120 else duration(value)
+
+
 def memory(num_bytes: float) -> str:
     """``3_221_225_472`` as ``3.0 GiB``: the unit in which the number has one to three digits."""
     place = 0
