@@ -26,18 +26,37 @@ ENVIRONMENT = {
 
 
 @contextmanager
+def surroundings(environment):
+    """Set what Ray's processes find; yield a folder for it. All is as before afterwards."""
+    before = {name: os.environ.get(name) for name in (*environment, "PYTHONPATH")}
+    os.environ.update(environment)
+    # Workers unpickle functions of test modules by name.
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before["PYTHONPATH"]]))
+    folder = tempfile.mkdtemp(prefix="lw")  # short: a Unix socket's path has 107 bytes
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
 def running_ray(num_cpus=NUM_CPUS):
     """Start Ray, yield the module, and end it with all its processes.
 
     Args:
         num_cpus: which Ray believes it has; more than the machine has do no harm.
     """
-    before = {name: os.environ.get(name) for name in (*ENVIRONMENT, "PYTHONPATH")}
-    os.environ.update(ENVIRONMENT)
-    # Workers unpickle functions of test modules by name.
-    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before["PYTHONPATH"]]))
-    folder = tempfile.mkdtemp(prefix="lw")  # short: a Unix socket's path has 107 bytes
+    with surroundings(ENVIRONMENT) as folder:
+        yield from _started(num_cpus, folder)
+
+
+def _started(num_cpus, folder):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,9 +80,3 @@ def running_ray(num_cpus=NUM_CPUS):
 
             ray.shutdown()
             gc.collect()  # Ray leaves its processes' handles behind, each with a warning
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

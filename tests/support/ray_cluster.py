@@ -6,9 +6,6 @@ do, so that it is lost with its machine.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import warnings
 from contextlib import contextmanager
 
@@ -35,11 +32,11 @@ def running_cluster(*machines):
     Args:
         machines: custom resources of each; 8 CPUs, as Ray believes, have all.
     """
-    before = {name: os.environ.get(name) for name in (*ENVIRONMENT, "PYTHONPATH")}
-    os.environ.update(ENVIRONMENT)
-    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before["PYTHONPATH"]]))
-    folder = tempfile.mkdtemp(prefix="lw")  # short: a Unix socket's path has 107 bytes
+    with local_ray.surroundings(ENVIRONMENT) as folder:
+        yield from _started(machines, folder)
+
+
+def _started(machines, folder):
     cluster = None
     patch = pytest.MonkeyPatch()
     try:
@@ -75,9 +72,3 @@ def running_cluster(*machines):
             if cluster is not None:
                 cluster.shutdown()
         patch.undo()
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

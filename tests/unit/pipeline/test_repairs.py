@@ -48,6 +48,15 @@ class Scene:
             self.arrive(self.batches.pop(0)[1])
             self.work()
 
+    def lose_after_a_stop(self):
+        """Stop, and have the first rank miss a sample, whose batch alone is then under way."""
+        part = self.delivered[0].parts[0]
+        list(self.dispatcher.stop())
+        self.finish()
+        self.dispatcher.missing(0, [part])
+        self.work()
+        return part
+
 
 def test_a_missing_sample_runs_again_in_its_whole_batch_and_keeps_its_pages():
     """Its rank, which asked for it, is told when it is there."""
@@ -93,11 +102,7 @@ def test_a_batch_that_runs_again_is_whole_and_comes_first_even_after_a_stop():
 
 def test_where_the_worker_is_lost_too_another_one_runs_it():
     scene = Scene()
-    part = scene.delivered[0].parts[0]
-    list(scene.dispatcher.stop())
-    scene.finish()
-    scene.dispatcher.missing(0, [part])
-    scene.work()
+    part = scene.lose_after_a_stop()
     ((worker, batch),) = scene.batches
     assert scene.dispatcher.lost(worker) == 1
     scene.batches.clear()
@@ -111,11 +116,7 @@ def test_where_the_worker_is_lost_too_another_one_runs_it():
 
 def test_a_sample_that_was_good_and_is_bad_now_ends_the_run_by_name():
     scene = Scene()
-    part = scene.delivered[0].parts[0]
-    list(scene.dispatcher.stop())
-    scene.finish()
-    scene.dispatcher.missing(0, [part])
-    scene.work()
+    part = scene.lose_after_a_stop()
     with pytest.raises(TrainingError, match="bad now, though it was not before: spoilt"):
         scene.arrive(scene.batches[0][1], bad=[part.sample_id])
 
