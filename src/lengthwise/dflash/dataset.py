@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -134,8 +135,15 @@ class PreparedDataset(Dataset[PreparedSample]):
         return sum(group.num_bytes for group in self._groups.values())
 
     def warm_up(self) -> None:
-        """Import what reading needs, so that the first sample comes as soon as the others."""
+        """Read a sample, so that the first one that is asked for comes as soon as the others.
+
+        What reading needs is imported then; that is more than it seems, since pyarrow imports
+        pandas with the first array that it makes one of NumPy's of.
+        """
         require_pyarrow()
+        if len(self):
+            with suppress(DataError):  # whoever asks for this sample is told
+                self[0]
 
     @cached_property
     def num_tokens(self) -> int:

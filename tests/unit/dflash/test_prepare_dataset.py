@@ -1,6 +1,8 @@
 """Prepared samples as a torch data set."""
 
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -156,6 +158,39 @@ def test_it_goes_to_workers_without_its_decoded_tokens(tmp_path):
         found, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
     )
     assert [sample["sample_id"] for sample in loader] == list(range(12))
+
+
+def test_a_process_that_has_warmed_up_imports_nothing_for_the_first_sample(tmp_path):
+    # An import of a third of a second held up the first step of every run of the pipeline.
+    dataset = PreparedDataset(write(tmp_path / "a.parquet"))
+    place = tmp_path / "dataset"
+    place.write_bytes(pickle.dumps(dataset))
+    program = (
+        "import pickle, sys\n"
+        f"dataset = pickle.loads(open({str(place)!r}, 'rb').read())\n"
+        "before = set(sys.modules)\n"
+        "dataset.warm_up()\n"
+        "warm = set(sys.modules)\n"
+        "dataset[len(dataset) - 1]\n"
+        "print(len(warm - before), sorted(set(sys.modules) - warm))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported, late = done.stdout.strip().split(" ", 1)
+    assert int(imported) > 0, "a process that only has the data set has yet to import something"
+    assert late == "[]"
+
+
+def test_warming_up_leaves_bad_samples_to_who_asks_for_them(tmp_path):
+    dataset = PreparedDataset(write(tmp_path / "a.parquet", [([1, None], [0, 1]), ([2], [1])]))
+    dataset.warm_up()
+    with pytest.raises(DataError, match="row 0"):
+        dataset[0]
+
+
+def test_an_empty_data_set_needs_no_warming_up(tmp_path):
+    PreparedDataset(write(tmp_path / "a.parquet", [])).warm_up()
 
 
 @pytest.mark.parametrize(
