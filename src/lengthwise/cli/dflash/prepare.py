@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.cli import options as common
 from lengthwise.cli.dflash import prepare_options as options
+from lengthwise.cli.dflash import server_options
 from lengthwise.cli.output import (
     print_json,
     print_line,
@@ -50,14 +51,14 @@ def command(
     max_length: options.MaxLength = 4096,
     too_long: options.TooLong = options.CutOrDrop.TRUNCATE,
     min_loss_tokens: options.MinLossTokens = 2,
-    server: options.ServerUrl = None,
-    server_model: options.ServerModel = None,
-    server_api: options.ServerApi = options.Api.COMPLETIONS,
-    api_key_env: options.ApiKeyEnv = None,
-    concurrency: options.Concurrency = 16,
-    timeout_seconds: options.Timeout = 600.0,
-    retries: options.Retries = 4,
-    backoff_seconds: options.Backoff = 1.0,
+    server: server_options.ServerUrl = None,
+    server_model: server_options.ServerModel = None,
+    server_api: server_options.ServerApi = server_options.Api.COMPLETIONS,
+    api_key_env: server_options.ApiKeyEnv = None,
+    concurrency: server_options.Concurrency = 16,
+    timeout_seconds: server_options.Timeout = 600.0,
+    retries: server_options.Retries = 4,
+    backoff_seconds: server_options.Backoff = 1.0,
     device: options.DeviceName = "cpu",
     dtype: options.Dtype = "auto",
     batch_tokens: options.BatchTokens = 16_384,

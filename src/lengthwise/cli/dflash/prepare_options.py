@@ -1,4 +1,7 @@
-"""The options of ``lengthwise dflash prepare``: names, help texts, panels."""
+"""The options of ``lengthwise dflash prepare``: names, help texts, panels.
+
+Those of a server that answers are in :mod:`lengthwise.cli.dflash.server_options`.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +42,12 @@ class CutOrDrop(StrEnum):
     DROP = "drop"
 
 
-class Api(StrEnum):
-    """How the server is asked."""
-
-    COMPLETIONS = "completions"
-    CHAT = "chat"
-
-
 def _option(*names: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, show_default=more.pop("show_default", False), **more)
 
 
 _ROWS, _TEMPLATE, _ANSWERS = "Rows", "Template", "Answers"
-_SERVER, _SAMPLES, _MACHINE = "Server", "Samples", "Machine"
+_SAMPLES, _MACHINE = "Samples", "Machine"
 
 Source = Annotated[
     list[str],
@@ -203,67 +199,6 @@ MinLossTokens = Annotated[
         min=1,
         help="Samples with fewer tokens of the assistant are left out.",
         rich_help_panel=_SAMPLES,
-    ),
-]
-ServerUrl = Annotated[
-    str | None,
-    _option(
-        "--server",
-        text="OpenAI-compatible server that answers, such as http://localhost:8000/v1.",
-        rich_help_panel=_SERVER,
-    ),
-]
-ServerModel = Annotated[
-    str | None,
-    _option(
-        "--server-model",
-        text="The target's name there; by default what --target says.",
-        rich_help_panel=_SERVER,
-    ),
-]
-ServerApi = Annotated[
-    Api,
-    typer.Option(
-        "--server-api",
-        help="completions sends the prompt's tokens (vLLM, SGLang, llama.cpp); chat sends "
-        "messages, for servers without it, and leaves the template to them.",
-        rich_help_panel=_SERVER,
-    ),
-]
-ApiKeyEnv = Annotated[
-    str | None,
-    _option(
-        "--api-key-env",
-        text="Environment variable with the server's key.",
-        rich_help_panel=_SERVER,
-    ),
-]
-Concurrency = Annotated[
-    int,
-    typer.Option(
-        "--concurrency", min=1, help="Requests at the same time.", rich_help_panel=_SERVER
-    ),
-]
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout-seconds", help="Time for one request.", rich_help_panel=_SERVER),
-]
-Retries = Annotated[
-    int,
-    typer.Option(
-        "--retries",
-        min=0,
-        help="How often a request is sent again after an overload, error or time-out.",
-        rich_help_panel=_SERVER,
-    ),
-]
-Backoff = Annotated[
-    float,
-    typer.Option(
-        "--backoff-seconds",
-        min=0.0,
-        help="Wait before the first retry; it doubles with each further one.",
-        rich_help_panel=_SERVER,
     ),
 ]
 DeviceName = Annotated[
