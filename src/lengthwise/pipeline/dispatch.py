@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lengthwise.errors import TrainingError
 from lengthwise.pipeline.course import EpochState, batches_after
+from lengthwise.pipeline.holdings import Holdings
 from lengthwise.pipeline.messages import Again, Deliver, Part, RunBatch, Stop
 from lengthwise.pipeline.repairs import Repairs
 
@@ -70,7 +71,7 @@ class Dispatcher:
         self._again: deque[RunBatch] = deque()
         self._repairs = Repairs()
         self._epochs: dict[int, EpochState] = {}
-        self._holding: dict[tuple[int, int], dict[int, tuple[Part, ...]]] = {}
+        self._holdings = Holdings()
         self._learnt = dict.fromkeys(range(num_ranks), num_done)
         self._next_step = num_done
         self._stopped = False
@@ -145,11 +146,8 @@ class Dispatcher:
 
     def copied(self, rank: int, epoch: int, step: int) -> None:
         """A rank has copied its part of a step."""
-        held = self._holding[epoch, step]
-        for part in held.pop(rank):
+        for part in self._holdings.copied(epoch, step, rank):
             self.pages.give_back(part.pages)
-        if not held:
-            del self._holding[epoch, step]
 
     def learnt(self, rank: int) -> None:
         """A rank has finished its oldest step."""
@@ -163,10 +161,7 @@ class Dispatcher:
         """
         count = 0
         for part in parts:
-            number, _ = next(
-                place for place, held in self._holding.items() if part in held.get(rank, ())
-            )
-            count += self._run_again(number, part, rank)
+            count += self._run_again(self._holdings.epoch_of(rank, part), part, rank)
         return count
 
     def lost_features(self, lost: Container[tuple[int, ...]]) -> int:
@@ -294,12 +289,12 @@ class Dispatcher:
         ready = state.steps[step]
         number = state.epoch.number
         dealt = state.epoch.for_ranks(step, self._num_ranks)
-        held = self._holding[number, step] = {}
         for rank, sample_ids in enumerate(dealt):
-            held[rank] = tuple(
+            parts = tuple(
                 ready.parts[sample] for sample in sample_ids.tolist() if sample not in ready.bad
             )
-            yield rank, Deliver(number, step, held[rank])
+            self._holdings.add(number, step, rank, parts)
+            yield rank, Deliver(number, step, parts)
         ready.parts.clear()  # an epoch may have millions
 
     def _step_state(self, num_done: int) -> tuple[EpochState | None, int]:
