@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 
 import numpy as np
@@ -11,8 +12,10 @@ from training_data import LONGEST, collect
 
 from lengthwise.dflash.batch import Sample
 from lengthwise.dflash.training.learner import Learner
+from lengthwise.dflash.training.plan import TrainingPlan
 from lengthwise.dflash.training.setup import (
     drafter_config,
+    load_data,
     load_ends_of,
     load_target_of,
     make_drafter,
@@ -52,22 +55,48 @@ def functions_config(folder, output, **batching):
     return stage_config(folder, output, **sections)
 
 
-def target_alone(config, plan):
-    """Seconds of a bare loop over the plan's batches."""
+def target_alone(config, plan, ready=lambda: None):
+    """Seconds of a bare loop over the plan's batches; says before when it is ``ready``."""
     run, epoch = target_loop(config, plan), plan.epoch(0)
+    ready()
     began = time.perf_counter()
     for index in range(epoch.num_arrivals):
         run(epoch.arrival(index))
     return time.perf_counter() - began
 
 
-def drafter_alone(config, plan):
+def drafter_alone(config, plan, ready=lambda: None):
     """Seconds of a bare loop over the plan's steps; features are there, and random."""
     learn, epoch = drafter_loop(config, plan), plan.epoch(0)
+    ready()
     began = time.perf_counter()
     for index in range(epoch.num_steps):
         learn(epoch.step(index))
     return time.perf_counter() - began
+
+
+def both_at_once(config):
+    """Seconds of both bare loops, begun together in two processes that share nothing."""
+    context = multiprocessing.get_context("spawn")
+    together, found = context.Barrier(len(LOOPS)), context.SimpleQueue()
+    processes = [
+        context.Process(target=_loop, args=(name, config, together, found)) for name in LOOPS
+    ]
+    for process in processes:
+        process.start()
+    seconds = dict(found.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return seconds
+
+
+def _loop(name, config, together, found):
+    torch.set_num_threads(1)
+    plan = TrainingPlan(load_data(config), config)
+    found.put((name, LOOPS[name](config, plan, together.wait)))
+
+
+LOOPS = {"target": target_alone, "drafter": drafter_alone}
 
 
 def target_loop(config, plan, device=CPU):

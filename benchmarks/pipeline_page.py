@@ -13,16 +13,16 @@ import pages
 from pages import table
 
 ROOT = Path(__file__).parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "pipeline_throughput.json"
+RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "concepts" / "pipeline.md"
 ORIGINAL = {"random": "0.37", "six published buckets": "0.78"}
 """Throughput of the run this project began with, over that of sorted batches."""
 
 
 def parts(found):
-    """Each part of the page by its mark."""
+    """Each part of the page by its mark, but that of real models."""
     return {
-        "throughput": f"{_overheads(found['imitated'])}\n\n{_real(found['real'])}",
+        "throughput": _overheads(found["imitated"]),
         "strategies": f"{_strategies(found)}\n\n{_functions(found)}",
     }
 
@@ -52,14 +52,21 @@ def _overheads(rows):
     return f"{_wrapped(text)}\n\n{table(columns, lines)}"
 
 
-def _real(found):
+def real(found):
+    """The part about real models, in words."""
     slowest = found["slowest"]
+    other = {"target": "drafter", "drafter": "target"}[slowest]
+    alone, beside, span = (found[f"{slowest}_{how}"] for how in ("alone", "beside", "span"))
     return _wrapped(
         f"Small real models, one target worker and one rank, each on a core of this machine: the "
-        f"{slowest} is the slower one, {found[f'{slowest}_alone']:.1f} s alone and "
-        f"{found[f'{slowest}_span']:.1f} s in the pipeline, {100 * found['share']:.1f} %; it is at "
-        f"work {100 * found['busy_share']:.1f} % of its time there. What is between the two "
-        f"figures the two cores take from each other. (Least of {len(found['rounds'])} rounds.)"
+        f"{slowest} is the slower one. Its bare loop takes {alone:.2f} s on the idle machine, "
+        f"{beside:.2f} s while the {other}'s bare loop runs on the other core, in a process that "
+        f"has nothing to do with it, and {span:.2f} s in the pipeline. So the pipeline keeps "
+        f"{100 * found['share_beside']:.1f} % of its pace beside the other, and "
+        f"{100 * found['share']:.1f} % of that on the idle machine; between these two lies what "
+        f"the cores of one machine take from each other. It is at work "
+        f"{100 * found['busy_share']:.1f} % of its time in the pipeline. (Least of "
+        f"{len(found['rounds'])} rounds.)"
     )
 
 
@@ -112,5 +119,16 @@ def fill_page(found):
     pages.fill(PAGE, parts(found))
 
 
+def fill_real(found):
+    """The same for real models."""
+    pages.fill(PAGE, {"real": real(found)})
+
+
+def read(name):
+    """A result that was written before."""
+    return json.loads(Path(RESULTS, f"{name}.json").read_text(encoding="utf-8"))["result"]
+
+
 if __name__ == "__main__":
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(read("pipeline_throughput"))
+    fill_real(read("pipeline_real"))

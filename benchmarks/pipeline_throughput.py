@@ -1,8 +1,8 @@
 """What a pipeline costs: its throughput beside that of its slowest stage alone in a bare loop.
 
-With imitated devices, several of each kind at several ratios, and with small real models, one
-target worker and one drafter rank on a core each. The steady state counts: the slowest stage from
-its first piece of work to its last. How long the pool takes to fill and to empty is stated beside.
+With imitated devices, several of each kind at several ratios; `pipeline_real` has real models. The
+steady state counts: the slowest stage from its first piece of work to its last. How long the pool
+takes to fill and to empty is stated beside.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from pathlib import Path
 
 import pipeline_strategies
 import torch
-from pipeline_models import drafter_alone, functions_config, target_alone, write_functions
 from pipeline_stages import Stages, stage_config, write_run_folder
 from pipeline_timing import timed_run
 from workloads import run_lengths
 
 from lengthwise.core.cost import StepTime
-from lengthwise.dflash.training.plan import TrainingPlan
-from lengthwise.dflash.training.setup import load_data
 
 CASES = (
     # target workers, drafter ranks, microseconds a token of one device of each
@@ -31,7 +28,7 @@ CASES = (
     (1, 2, 3.0, 12.0),
     (1, 2, 6.0, 6.0),
 )
-SAMPLES, BATCH_TOKENS, ROUNDS = 600, 16_384, 3
+SAMPLES, BATCH_TOKENS = 600, 16_384
 
 
 def measure(quick):
@@ -40,7 +37,6 @@ def measure(quick):
     with tempfile.TemporaryDirectory() as place:
         return {
             "imitated": overheads(Path(place, "imitated"), quick),
-            "real": real_overhead(Path(place, "real"), quick),
             **pipeline_strategies.measure(Path(place), quick),
         }
 
@@ -69,39 +65,3 @@ def imitated_row(folder, workers, ranks, target, drafter, epochs):
         "epochs": epochs,
         **found.to_dict(),
     }
-
-
-def real_overhead(folder, quick):
-    """Small models of this machine: each stage alone and the pipeline, in turns; the least counts.
-
-    Nothing else can make a stage faster than it is alone; so the least of several is the truest.
-    """
-    write_functions(folder, 100 if quick else 600)
-    config = functions_config(folder, folder / "out")
-    rows = [real_round(config) for _ in range(1 if quick else ROUNDS)]
-    least = {name: min(row[name] for row in rows) for name in rows[0]}
-    alone = {name: least[f"{name}_alone"] for name in ("target", "drafter")}
-    slowest = max(alone, key=alone.__getitem__)
-    share = alone[slowest] / least[f"{slowest}_span"]
-    print(f"real models, the {slowest} is slowest: {100 * share:.1f} %")
-    return {
-        **least,
-        "slowest": slowest,
-        "share": share,
-        "busy_share": max(row[f"{slowest}_busy"] / row[f"{slowest}_span"] for row in rows),
-        "rounds": rows,
-    }
-
-
-def real_round(config):
-    """Seconds of each stage alone, and in the pipeline."""
-    plan = TrainingPlan(load_data(config), config)
-    found = {
-        "target_alone": target_alone(config, plan),
-        "drafter_alone": drafter_alone(config, plan),
-    }
-    timing = timed_run(config, Stages())
-    for name in ("target", "drafter"):
-        found[f"{name}_span"] = getattr(timing, name).span_seconds
-        found[f"{name}_busy"] = getattr(timing, name).busy_seconds
-    return {**found, "whole": timing.whole_seconds, "fill": timing.fill_seconds}

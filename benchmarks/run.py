@@ -25,6 +25,7 @@ import pages
 import peers_page
 import performance_page
 import pipeline_page
+import pipeline_real
 import pipeline_soak
 import pipeline_throughput
 import planning
@@ -68,6 +69,7 @@ PARTS = {
     "prediction": prediction.measure,
     "pipeline_soak": pipeline_soak.measure,
     "pipeline_throughput": pipeline_throughput.measure,
+    "pipeline_real": pipeline_real.measure,
     "simulation": simulation.measure,
     "dflash_step": dflash_step.measure,
     "rivals": rivals.measure,
@@ -86,6 +88,7 @@ PAGES = {
     "simulation": simulation.fill_page,
     "prediction": prediction_page.fill_page,
     "pipeline_throughput": pipeline_page.fill_page,
+    "pipeline_real": pipeline_page.fill_real,
     "training_peers": training_peers_page.fill_page,
     "rivals": rivals_page.fill_page,
 }
