@@ -55,8 +55,8 @@ def functions_config(folder, output, **batching):
     return stage_config(folder, output, **sections)
 
 
-def target_alone(config, plan, ready=lambda: None):
-    """Seconds of a bare loop over the plan's batches; says before when it is ``ready``."""
+def target_alone(config, plan, ready):
+    """Seconds of a bare loop over the plan's batches; ``ready`` is called before it begins."""
     run, epoch = target_loop(config, plan), plan.epoch(0)
     ready()
     began = time.perf_counter()
@@ -65,7 +65,7 @@ def target_alone(config, plan, ready=lambda: None):
     return time.perf_counter() - began
 
 
-def drafter_alone(config, plan, ready=lambda: None):
+def drafter_alone(config, plan, ready):
     """Seconds of a bare loop over the plan's steps; features are there, and random."""
     learn, epoch = drafter_loop(config, plan), plan.epoch(0)
     ready()
@@ -75,13 +75,12 @@ def drafter_alone(config, plan, ready=lambda: None):
     return time.perf_counter() - began
 
 
-def both_at_once(config):
-    """Seconds of both bare loops, begun together in two processes that share nothing."""
+def bare_loops(config, names):
+    """Seconds of the stages' bare loops, begun together, each in a new process as in a pipeline."""
     context = multiprocessing.get_context("spawn")
-    together, found = context.Barrier(len(LOOPS)), context.SimpleQueue()
-    processes = [
-        context.Process(target=_loop, args=(name, config, together, found)) for name in LOOPS
-    ]
+    together, found = context.Barrier(len(names)), context.SimpleQueue()
+    tasks = [(name, config, together, found) for name in names]
+    processes = [context.Process(target=_loop, args=task) for task in tasks]
     for process in processes:
         process.start()
     seconds = dict(found.get() for _ in processes)
@@ -93,10 +92,8 @@ def both_at_once(config):
 def _loop(name, config, together, found):
     torch.set_num_threads(1)
     plan = TrainingPlan(load_data(config), config)
-    found.put((name, LOOPS[name](config, plan, together.wait)))
-
-
-LOOPS = {"target": target_alone, "drafter": drafter_alone}
+    loop = {"target": target_alone, "drafter": drafter_alone}[name]
+    found.put((name, loop(config, plan, together.wait)))
 
 
 def target_loop(config, plan, device=CPU):

@@ -77,7 +77,8 @@ def _strategies(found):
         "49,152 tokens, with an imitated target that costs what its padded tokens cost. The "
         "design effect is of length, of a step of 32,768 anchors: drawn from the pool, and of "
         "whole batches, shuffled. (So few samples are one or two windows of the recommended "
-        "strategy, whose ends cost some of its efficiency: over all of the run's it is 99.6 %.)"
+        "strategy, and a dozen steps. Over all of the run's 902,087 its efficiency is 99.6 % and "
+        "the design effect of a step 1.08: [DFlash](dflash.md) has the table of pools.)"
     )
     columns = (
         "strategy", "throughput over sorted", "the original run", "efficiency", "share",
