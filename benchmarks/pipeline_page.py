@@ -54,19 +54,19 @@ def _overheads(rows):
 
 def real(found):
     """The part about real models, in words."""
-    slowest = found["slowest"]
+    slowest, rounds = found["slowest"], found["rounds"]
     other = {"target": "drafter", "drafter": "target"}[slowest]
     alone, beside, span = (found[f"{slowest}_{how}"] for how in ("alone", "beside", "span"))
+    least, most = (pick(row[f"{slowest}_alone"] for row in rounds) for pick in (min, max))
     return _wrapped(
         f"Small real models, one target worker and one rank, each on a core of this machine: the "
-        f"{slowest} is the slower one. Its bare loop takes {alone:.2f} s on the idle machine, "
-        f"{beside:.2f} s while the {other}'s bare loop runs on the other core, in a process that "
-        f"has nothing to do with it, and {span:.2f} s in the pipeline. So the pipeline keeps "
-        f"{100 * found['share_beside']:.1f} % of its pace beside the other, and "
-        f"{100 * found['share']:.1f} % of that on the idle machine; between these two lies what "
-        f"the cores of one machine take from each other. It is at work "
-        f"{100 * found['busy_share']:.1f} % of its time in the pipeline. (Least of "
-        f"{len(found['rounds'])} rounds.)"
+        f"{slowest} is the slower one. Its bare loop takes {alone:.2f} s alone, {beside:.2f} s "
+        f"while the {other}'s bare loop runs on the other core, in a process that has nothing to "
+        f"do with it, and {span:.2f} s in the pipeline, where it is at work "
+        f"{100 * found['busy_share']:.1f} % of the time. So it keeps {100 * found['share']:.1f} % "
+        f"of its pace alone and {100 * found['share_beside']:.1f} % of that beside the other. "
+        f"(Medians of {len(rounds)} rounds, in which the same loop alone took {least:.1f} to "
+        f"{most:.1f} s.)"
     )
 
 

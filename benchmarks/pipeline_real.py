@@ -16,7 +16,7 @@ from pipeline_models import bare_loops, functions_config, write_functions
 from pipeline_stages import Stages
 from pipeline_timing import timed_run
 
-ROUNDS = 5
+ROUNDS = 7
 STAGES = ("target", "drafter")
 
 
