@@ -122,14 +122,17 @@ class Training:
     num_steps: int
     num_held_out: int
     seeds: int
+    """Of each trainer with its own settings."""
+    equal_seeds: int
+    """Of each trainer with the same settings, which are to be told apart."""
     max_new_tokens: int = 256
     max_tokens: int = 512
     """Padded tokens of a step's samples, and tokens of a packed row."""
     max_anchors: int = 32
 
 
-FULL = Training(num_prompts=400, num_steps=300, num_held_out=16, seeds=2)
-QUICK = Training(num_prompts=12, num_steps=6, num_held_out=2, seeds=1, max_new_tokens=48)
+FULL = Training(num_prompts=400, num_steps=300, num_held_out=16, seeds=2, equal_seeds=6)
+QUICK = Training(12, num_steps=6, num_held_out=2, seeds=1, equal_seeds=2, max_new_tokens=48)
 
 
 def write_tiny(size, path):
@@ -147,7 +150,8 @@ def write_tiny(size, path):
     )
     examples = list(_answered(proof, path / "answers"))
     lengths = [len(example.sample) for example in examples]
-    steps = [_steps(lengths, size, seed) for seed in range(size.seeds)]
+    seeds = range(max(size.seeds, size.equal_seeds))
+    steps = [_steps(lengths, size, seed) for seed in seeds]
     prompts = {}
     for exercise in proof.held_out:
         prompts.setdefault(exercise.task, []).append(proof.tokens(exercise))
@@ -161,7 +165,7 @@ def write_tiny(size, path):
         stop_token_ids=(proof.tokenizer.eos_token_id,),
         max_new_tokens=size.max_new_tokens,
     )
-    starts = [Drafter(proof.config, seed=seed) for seed in range(size.seeds)]
+    starts = [Drafter(proof.config, seed=seed) for seed in seeds]
     write(path, settings, proof.target.ends, starts, examples, proof.target.config)
     return steps
 

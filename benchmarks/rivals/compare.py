@@ -190,7 +190,11 @@ def _training(trainers, quick):
     rows = {}
     with tempfile.TemporaryDirectory() as place:
         steps = write_tiny(size, Path(place))
-        wanted = [(name, seed) for name in RECIPES for seed in range(size.seeds)]
+        wanted = [
+            (name, seed)
+            for name, recipe in RECIPES.items()
+            for seed in range(size.equal_seeds if recipe.start == "given" else size.seeds)
+        ]
 
         def train(system):
             """All that one process has to train, one after the other."""
@@ -212,7 +216,6 @@ def _training(trainers, quick):
         "num_prompts": size.num_prompts,
         "num_steps": size.num_steps,
         "num_held_out": size.num_held_out,
-        "seeds": size.seeds,
         "max_tokens": size.max_tokens,
         "max_anchors": size.max_anchors,
         "rows": rows,

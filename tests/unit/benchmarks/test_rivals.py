@@ -103,7 +103,7 @@ def test_a_folder_gives_back_what_was_written(folder):
 def test_steps_are_whole_epochs_of_batches_within_the_budget():
     """Every sample once before any comes again; and no batch above the padded tokens."""
     lengths = [30, 40, 50, 60, 20, 10]
-    size = cases.Training(6, 9, 0, 1, max_tokens=128)
+    size = cases.Training(6, 9, 0, 1, 1, max_tokens=128)
     steps = cases._steps(lengths, size, seed=3)
     assert len(steps) == 9
     assert all(len(step) * max(lengths[i] for i in step) <= 128 for step in steps)
@@ -141,23 +141,28 @@ RESULT = {
     "attempts": {"speculators": {"fused loss": "RuntimeError: no Triton", "sums": None}},
     "real_share": {"lengthwise": 0.94, "specforge": 0.5},
     "training": {
-        "num_prompts": 6, "num_steps": 9, "num_held_out": 2, "seeds": 2, "max_tokens": 128,
-        "max_anchors": 4, "rows": {"lengthwise": [training_row(2.0), training_row(3.0)]},
+        "num_prompts": 6, "num_steps": 9, "num_held_out": 2, "max_tokens": 128, "max_anchors": 4,
+        "rows": {
+            "lengthwise": [training_row(2.0), training_row(3.0)],
+            "specforge": [training_row(2.5), training_row(3.1)],
+        },
     },
 }  # fmt: skip
 
 
 def test_the_page_says_what_the_result_says():
-    """Five over two seconds, half of the places real, an error of sqrt(0.3^2 + 0.3^2) / 2."""
+    """Five over two seconds, half of the places real; 2 and 3 are 0.5 from their mean."""
     found = rivals_page.parts(RESULT)
     assert "| narrow | speculators | 5.00 | 2.50 | 3 | 50 | 7 | 105 | 50% |" in found["steps"]
     assert "Least time: lengthwise (narrow); least memory: lengthwise (narrow)." in found["steps"]
     assert "lengthwise 94%, SpecForge 50%" in found["steps"].replace("\n", " ")
     assert "by at most 1e-04 of themselves" in found["losses"].replace("\n", " ")
     row = (
-        "| lengthwise | the same | 2.00 ± 0.30 | 3.00 ± 0.30 | 2.50 ± 0.21 | 70 | 1,050 | 60% | 9 |"
+        "| lengthwise | the same | 2 | 2.50 ± 0.50 | 2.00 to 3.00 | 70 | 1,050 | 60% | 9 | native |"
     )
     assert row in found["acceptance"]
+    # +0.5 and +0.1 are 0.2 from their mean, which is so far off as well: 0.28 / sqrt(2).
+    assert "SpecForge +0.30 ± 0.20." in found["acceptance"]
     assert "| speculators | fused loss | `RuntimeError: no Triton` |" in found["cpu"]
     assert "| speculators | sums | runs |" in found["cpu"]
     assert "No module named 'specforge'" in found["cpu"]
@@ -173,7 +178,7 @@ def test_a_page_is_filled_only_where_no_trainer_is_missing(tmp_path, monkeypatch
     assert "missing" in capsys.readouterr().out
     whole = RESULT | {"about": {"lengthwise": RESULT["about"]["lengthwise"]}}
     rivals_page.fill_page(whole)
-    assert "± 0.30" in page.read_text()
+    assert "± 0.50" in page.read_text()
 
 
 def test_the_page_has_a_place_for_every_part_once():
