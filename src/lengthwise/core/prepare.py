@@ -146,7 +146,7 @@ def _shard_edges(
 ) -> Int64Array:
     if config.shards_per_group is None:
         return np.array([0, values.size], np.int64)
-    if sizes is None and len(values.shards) == 1:
+    if sizes is None and not values.in_shards:
         raise ConfigError(
             "shards_per_group needs to know the shards: give lengths as a list of arrays, one a "
             "shard, or shard_sizes=[...], the samples of each shard"

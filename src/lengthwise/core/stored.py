@@ -39,11 +39,13 @@ class StoredLengths:
         shards: one-dimensional arrays of integers, in order; views of what was given.
         edges: samples before each shard, and all of them at the end; int64, shape (K + 1,).
         most: what longer samples count as; None: as they are.
+        in_shards: whether they were given as shards, be it one, and not as an array of all.
     """
 
     shards: tuple[npt.NDArray[Any], ...]
     edges: Int64Array
     most: int | None = None
+    in_shards: bool = False
 
     @classmethod
     def of(cls, lengths: npt.ArrayLike | Iterable[npt.NDArray[Any]]) -> StoredLengths:
@@ -59,13 +61,15 @@ class StoredLengths:
         """
         if isinstance(lengths, cls):
             return lengths
-        arrays = [np.asarray(shard) for shard in _shards_of(lengths)]
+        parts, in_shards = _shards_of(lengths)
+        arrays = [np.asarray(part) for part in parts]
         whole = [
             array if array.ndim == 1 and array.dtype.kind in "iu" else check_lengths(array)
             for array in arrays
         ]
         sizes = [array.size for array in whole]
-        return cls(tuple(whole), np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+        edges = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        return cls(tuple(whole), edges, in_shards=in_shards)
 
     @property
     def size(self) -> int:
@@ -163,18 +167,15 @@ def spans(edges: Int64Array, start: int, stop: int) -> Iterator[tuple[int, slice
         start, shard = end, shard + 1
 
 
-def _shards_of(lengths: Any) -> list[Any]:
-    """Several arrays in a row, or one."""
-    if isinstance(lengths, np.ndarray) or not isinstance(lengths, Iterable):
-        return [lengths]
-    if isinstance(lengths, (list, tuple)):
-        rows = bool(lengths) and all(isinstance(part, np.ndarray) and part.ndim for part in lengths)
-        return list(lengths) if rows else [lengths]
-    if hasattr(lengths, "__array__"):
-        return [lengths]
+def _shards_of(lengths: Any) -> tuple[list[Any], bool]:
+    """Arrays in a row, and whether they are shards; else what makes one array."""
+    whole = isinstance(lengths, np.ndarray) or not isinstance(lengths, Iterable)
+    if whole or (hasattr(lengths, "__array__") and not isinstance(lengths, (list, tuple))):
+        return [lengths], False
     parts = list(lengths)
-    rows = bool(parts) and all(isinstance(part, np.ndarray) and part.ndim for part in parts)
-    return parts if rows else [parts]
+    if parts and all(isinstance(part, np.ndarray) and part.ndim for part in parts):
+        return parts, True
+    return [parts], False
 
 
 def checked_shard_sizes(sizes: npt.ArrayLike | None, lengths: StoredLengths) -> Int64Array:

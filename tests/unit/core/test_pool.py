@@ -100,14 +100,19 @@ def test_in_small_data_the_default_mixes_first_and_an_explicit_target_is_kept(ev
 def test_other_distributions_reach_what_can_be_reached(
     draw, seed, count, max_tokens, max_batch_size, pad_to, target
 ):
-    """Within a hundredth: with five lengths the pool's size has steps. Beyond the ends: the end."""
+    """Within a hundredth: with five lengths the pool's size has steps. Beyond the ends: the end.
+
+    Where the data are a few dozen batches, one batch more or less is a step too: then within half
+    of the share that a batch is of all padded tokens.
+    """
     hist = LengthHistogram.from_lengths(draw(np.random.default_rng(seed), count))
     limits = BatchLimits(max_tokens, max_batch_size, pad_to)
     reached = size_pool(hist, limits, target).efficiency
     widest = size_pool(hist, limits, 1e-6).efficiency
     narrowest = size_pool(hist, limits, 1 - 1e-9).efficiency
     best = min(max(target, widest), narrowest)
-    assert reached == pytest.approx(best, abs=0.01)
+    padded_tokens = int(hist.lengths @ hist.counts) / best
+    assert reached == pytest.approx(best, abs=max(0.01, max_tokens / padded_tokens / 2))
 
 
 def test_a_lower_target_means_wider_pools_and_fewer_repeats():
