@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,3 +227,24 @@ def test_the_walk_finds_a_wrong_import(module, source, expected):
 def test_the_walk_lets_a_right_import_pass(module, source):
     # The counterpart: imports that the layers are made for are not reported.
     assert violations(module, source) == []
+
+
+def test_tests_of_the_core_need_no_extra():
+    """They are run where the wheel is installed without any, where such an import would fail."""
+    program = (
+        "import importlib.util, pathlib, sys\n"
+        "for name in ('torch', 'pyarrow', 'pandas', 'datasets', 'transformers', 'jinja2', 'ray'):\n"
+        "    sys.modules[name] = None\n"
+        "sys.path.insert(0, 'tests')\n"
+        "for folder in ('unit/core', 'property'):\n"
+        "    for path in sorted(pathlib.Path('tests', folder).glob('test_*.py')):\n"
+        "        spec = importlib.util.spec_from_file_location(path.stem, path)\n"
+        "        spec.loader.exec_module(importlib.util.module_from_spec(spec))\n"
+        "        print(path)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) > 25
