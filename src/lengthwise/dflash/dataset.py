@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 
 from lengthwise.dflash.sample_files import open_sample_file
 from lengthwise.errors import DataError
-from lengthwise.lengths.arrow import require_pyarrow
 from lengthwise.lengths.formats import expand
 
 if TYPE_CHECKING:
@@ -140,7 +139,6 @@ class PreparedDataset(Dataset[PreparedSample]):
         What reading needs is imported then; that is more than it seems, since pyarrow imports
         pandas with the first array that it makes one of NumPy's of.
         """
-        require_pyarrow()
         if len(self):
             with suppress(DataError):  # whoever asks for this sample is told
                 self[0]
