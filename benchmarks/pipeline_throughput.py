@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import pipeline_strategies
-import torch
 from pipeline_stages import Stages, stage_config, write_run_folder
 from pipeline_timing import timed_run
 from workloads import run_lengths
@@ -33,7 +32,6 @@ SAMPLES, BATCH_TOKENS = 600, 16_384
 
 def measure(quick):
     """All of it; seconds are of this machine, shares are what counts."""
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         return {
             "imitated": overheads(Path(place, "imitated"), quick),
