@@ -8,7 +8,6 @@ that every shard has lengths of its own kind. Plans of 1 to 64 shards a group, a
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -240,4 +239,4 @@ def fill_page(found):
 
 if __name__ == "__main__":
     RESULT = ROOT / "benchmarks" / "results" / "locality.json"
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(pages.result(RESULT))

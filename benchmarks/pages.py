@@ -1,10 +1,17 @@
 """Measured parts of pages: tables, and what stands between a page's marks."""
 
+import json
+
 
 def table(columns, rows):
     """A table in Markdown; values as they print."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def result(path):
+    """What a benchmark found, of the file that ``run.py`` wrote."""
+    return json.loads(path.read_text(encoding="utf-8"))["result"]
 
 
 def marks(name):

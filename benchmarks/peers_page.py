@@ -5,7 +5,6 @@ python benchmarks/peers_page.py     # writes them anew; `make bench` does so too
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pages
@@ -218,4 +217,4 @@ def fill_page(found):
 
 
 if __name__ == "__main__":
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(pages.result(RESULT))

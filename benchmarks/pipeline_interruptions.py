@@ -29,6 +29,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pages
 import torch
 from workloads import machine
 
@@ -209,7 +210,7 @@ def earlier():
     """The figures so far, of earlier calls with other seeds; None for none."""
     if not RESULT.exists():
         return None
-    return json.loads(RESULT.read_text(encoding="utf-8"))["result"]
+    return pages.result(RESULT)
 
 
 def added(before, found):

@@ -5,7 +5,6 @@ python benchmarks/pipeline_page.py     # writes them anew; `make bench` does so 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from textwrap import wrap
 
@@ -127,7 +126,7 @@ def fill_real(found):
 
 def read(name):
     """A result that was written before."""
-    return json.loads(Path(RESULTS, f"{name}.json").read_text(encoding="utf-8"))["result"]
+    return pages.result(Path(RESULTS, f"{name}.json"))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ python benchmarks/prediction_page.py     # writes it anew; `make bench` does so,
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pages
@@ -63,4 +62,4 @@ def _ranking(cpu):
 
 
 if __name__ == "__main__":
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(pages.result(RESULT))

@@ -7,7 +7,6 @@ representative a step is behind it, and what waits.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from textwrap import wrap
 
@@ -197,4 +196,4 @@ def fill_page(found):
 
 
 if __name__ == "__main__":
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(pages.result(RESULT))

@@ -5,7 +5,6 @@ python benchmarks/rivals_page.py     # writes them anew; `make bench` does so to
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from textwrap import wrap
@@ -234,4 +233,4 @@ def _wrapped(text):
 
 
 if __name__ == "__main__":
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(pages.result(RESULT))

@@ -5,7 +5,6 @@ python benchmarks/training_peers_page.py     # writes it anew; `make bench` does
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from statistics import fmean
 
@@ -99,4 +98,4 @@ def fill_page(found):
 
 
 if __name__ == "__main__":
-    fill_page(json.loads(RESULT.read_text(encoding="utf-8"))["result"])
+    fill_page(pages.result(RESULT))

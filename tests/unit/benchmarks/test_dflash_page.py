@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+import pages
 import pytest
 import remix
 
@@ -18,7 +18,7 @@ TEXT = page.PAGE.read_text(encoding="utf-8")
 @pytest.mark.parametrize("name", ["remix", "mixed"])
 def test_the_tables_of_the_pool_are_those_of_the_result(name):
     """Written anew from the stored result they are the same text: no number was typed by hand."""
-    part = remix.parts(json.loads(remix.RESULT.read_text(encoding="utf-8"))["result"])[name]
+    part = remix.parts(pages.result(remix.RESULT))[name]
     assert f"<!-- {name} -->\n{part}\n<!-- /{name} -->" in TEXT
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 
 import numpy as np
+import pages
 import peers_page
 import pytest
 from peers import compare, datasets, measure_one, metrics
@@ -122,7 +123,7 @@ def test_no_sample_of_the_comparison_is_above_its_budget(name):
 
 def test_the_pages_say_what_was_measured():
     """Written anew from the stored result they are the same text: no number was typed by hand."""
-    found = json.loads(peers_page.RESULT.read_text(encoding="utf-8"))["result"]
+    found = pages.result(peers_page.RESULT)
     text = peers_page.PAGE.read_text(encoding="utf-8")
     for name, part in peers_page.parts(found).items():
         assert f"<!-- {name} -->\n{part}\n<!-- /{name} -->" in text

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
+import pages
 import pytest
 import torch
 import training_peers
@@ -66,7 +65,7 @@ def test_a_seed_that_is_done_is_not_trained_again(tmp_path, monkeypatch):
 
 
 def test_the_page_has_what_was_measured():
-    found = json.loads(page.RESULT.read_text(encoding="utf-8"))["result"]
+    found = pages.result(page.RESULT)
     text = page.PAGE.read_text(encoding="utf-8")
     for name, part in page.parts(found).items():
         assert f"<!-- {name} -->\n{part}\n<!-- /{name} -->" in text
