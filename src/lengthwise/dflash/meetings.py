@@ -19,11 +19,14 @@ class Meetings:
 
     Attributes:
         seconds: of all meetings that :meth:`settle` has been called after.
+        awaited: whether this rank waits for the others at this moment, or for its device, which
+            does; other threads may look.
     """
 
     def __init__(self) -> None:
         """No meeting yet."""
         self.seconds = 0.0
+        self.awaited = False
         self._open: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
 
     @contextmanager
@@ -40,6 +43,15 @@ class Meetings:
         began = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
+
+    @contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """What is done inside may take as long as the slowest rank needs."""
+        self.awaited = True
+        try:
+            yield
+        finally:
+            self.awaited = False
 
     def settle(self) -> None:
         """Count the last meeting in; the device has been waited for since, for other reasons."""

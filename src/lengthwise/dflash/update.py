@@ -128,12 +128,13 @@ class Update:
                 samples. On every rank.
         """
         own = self._sums()
-        with self.meetings.held(self.parameters[0].device):
-            sums = own.all_reduced(self.group)
-            reduce_gradients(self.parameters, group=self.group)
-        grads = [p.grad for p in self.parameters if p.grad is not None]
-        norm_of_sum = _norm(grads, like=sums.loss_sum)
-        weight, finite = self._weight_if_finite(sums, norm_of_sum)
+        with self.meetings.awaiting():
+            with self.meetings.held(self.parameters[0].device):
+                sums = own.all_reduced(self.group)
+                reduce_gradients(self.parameters, group=self.group)
+            grads = [p.grad for p in self.parameters if p.grad is not None]
+            norm_of_sum = _norm(grads, like=sums.loss_sum)
+            weight, finite = self._weight_if_finite(sums, norm_of_sum)
         self.meetings.settle()
         grad_norm = float(norm_of_sum) / weight if weight else float(norm_of_sum)
         rate = self.optimizer.scale_learning_rate(
@@ -178,7 +179,8 @@ class Update:
         ranks = [found]
         if _num_ranks(self.group) > 1:
             ranks = [[] for _ in range(_num_ranks(self.group))]
-            dist.all_gather_object(ranks, found, group=self.group)
+            with self.meetings.awaiting():
+                dist.all_gather_object(ranks, found, group=self.group)
         everything = [one for rank in ranks for one in rank]
         reason = "gradient" if all(sound for sound, _ in everything) else "loss"
         sample_ids = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lengthwise.errors import LengthwiseWarning, TrainingError
 from lengthwise.pipeline.debts import Debts
 from lengthwise.pipeline.flow import Account, Flow
+from lengthwise.pipeline.hung import Hung
 from lengthwise.pipeline.messages import (
     Again,
     Arrived,
@@ -28,6 +29,7 @@ from lengthwise.pipeline.messages import (
     Ready,
     RunBatch,
     Told,
+    Waits,
     Warned,
 )
 from lengthwise.pipeline.meter import Meter
@@ -73,6 +75,7 @@ class Coordinator:
         self._dispatcher = dispatcher
         self._crew = crew
         self._debts = Debts(timeout_seconds)
+        self._hung = Hung(self._debts)
         self._targets = Targets(crew.workers, self._debts, reserve)
         self._ranks = list(crew.ranks)
         self._reserve = reserve
@@ -153,7 +156,8 @@ class Coordinator:
 
     def _hear(self, child: Child, message: Any) -> None:
         """React to one message; None says that the child is gone."""
-        self._debts.heard(child)
+        if not isinstance(message, Waits):
+            self._debts.heard(child)
         if message is None:
             self._lost(child)
         elif isinstance(message, Failed):
@@ -163,6 +167,8 @@ class Coordinator:
                 self._debts.owe(child)  # that it gets ready; until now the cluster had no room
         elif isinstance(message, Ready):
             self._ready(child, message)
+        elif isinstance(message, Waits):
+            self._hung.told(child, message)
         elif isinstance(message, Warned):
             warnings.warn(message.text, LengthwiseWarning, stacklevel=2)
         elif child in self._targets:
@@ -294,7 +300,7 @@ class Coordinator:
             self._send(self._ranks[rank], message)
 
     def _kill_the_hung(self) -> None:
-        for child, seconds in self._debts.overdue(self._children):
+        for child, seconds in self._hung.found(self._targets.present, self._ranks):
             child.silent_seconds = seconds
             child.kill()
             self._debts.forgive(child)

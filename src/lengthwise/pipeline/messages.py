@@ -191,6 +191,22 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """To a drafter rank that has been silent for long: does it wait for other ranks?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """From a drafter rank: whether it waits for other ranks at this moment.
+
+    Attributes:
+        for_ranks: whether it does.
+    """
+
+    for_ranks: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """Of any child, where there are several machines: it has begun on one of them.
 

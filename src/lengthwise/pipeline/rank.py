@@ -21,7 +21,7 @@ from lengthwise.dflash.training.probe import probe_drafter
 from lengthwise.dflash.training.setup import load_ends_of, make_drafter, store_of, target_facts
 from lengthwise.pipeline.copies import Inbox
 from lengthwise.pipeline.devices import use_device
-from lengthwise.pipeline.messages import Evaluate, Finished, Ready, Told
+from lengthwise.pipeline.messages import Evaluate, Finished, Ready, Told, Waits
 from lengthwise.pipeline.network import interface_towards
 from lengthwise.pipeline.source import PipelineSource
 
@@ -77,7 +77,10 @@ def train(wire: Wire, task: RankTask) -> None:
     """Run the training loop on what the coordinator delivers."""
     device = torch.device(task.device)
     use_device(device, task.num_processes)
-    _meet(task, device)
+    if task.num_ranks > 1:
+        wire.send(Waits(True))  # loading takes ranks unequally long
+        _meet(task, device)
+        wire.send(Waits(False))
     channel = task.place.open(wire)
     if device.type == "cuda":
         channel.pin()
@@ -102,8 +105,6 @@ def train(wire: Wire, task: RankTask) -> None:
 
 def _meet(task: RankTask, device: torch.device) -> None:
     """Join the other ranks at the store."""
-    if task.num_ranks == 1:
-        return
     host, port = task.meeting
     interface = interface_towards(host)
     if interface is not None:
@@ -146,9 +147,8 @@ def _loop(
         skipped_path=Path(config.output_dir) / "skipped.jsonl",
         boundaries=task.data.length_boundaries(),
     )
-    meetings = learner.update.meetings
     inbox = Inbox(channel, drafter.device)
-    source = PipelineSource(wire, task.data.dataset, inbox, lambda: meetings.seconds)
+    source = PipelineSource(wire, task.data.dataset, inbox, learner.update.meetings)
     evaluates = config.evaluation.num_prompts > 0 and len(task.data.held_out.sample_ids) > 0
     loop = TrainingLoop(
         config,

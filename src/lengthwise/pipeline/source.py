@@ -8,13 +8,22 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.dflash.batch import Sample
+from lengthwise.dflash.meetings import Meetings
 from lengthwise.pipeline.child import leave_orphaned
-from lengthwise.pipeline.messages import Asked, Copied, Deliver, Learnt, Leave, Noted, Stop
+from lengthwise.pipeline.messages import (
+    Asked,
+    Copied,
+    Deliver,
+    Learnt,
+    Leave,
+    Noted,
+    Ping,
+    Stop,
+    Waits,
+)
 from lengthwise.pipeline.wire import HangUpError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lengthwise.dflash.dataset import PreparedDataset
     from lengthwise.dflash.training.plan import Epoch
     from lengthwise.pipeline.copies import Inbox
@@ -31,7 +40,7 @@ class PipelineSource:
         wire: to the coordinator.
         dataset: for tokens and masks; they do not travel.
         inbox: for features.
-        meeting_seconds: says how long this rank has been with the others so far; None: alone.
+        meetings: of this rank with the others; None: it is alone.
     """
 
     def __init__(
@@ -39,7 +48,7 @@ class PipelineSource:
         wire: Wire,
         dataset: PreparedDataset,
         inbox: Inbox,
-        meeting_seconds: Callable[[], float] | None = None,
+        meetings: Meetings | None = None,
     ) -> None:
         """Begin to receive."""
         self._wire = wire
@@ -51,7 +60,7 @@ class PipelineSource:
         self._expected: tuple[int, int] | None = None
         self._mark: float | None = None
         self._waited = self._copied = self._met = 0.0
-        self._meeting_seconds = meeting_seconds or (lambda: 0.0)
+        self._meetings = meetings or Meetings()
         threading.Thread(target=self._receive, name="receive", daemon=True).start()
 
     def begin(self, epoch: Epoch, num_done: int) -> None:
@@ -78,7 +87,7 @@ class PipelineSource:
     def finish(self) -> None:
         """The step that was taken last has been learnt from."""
         if self._mark is not None:
-            busy, met = time.perf_counter() - self._mark, self._meeting_seconds()
+            busy, met = time.perf_counter() - self._mark, self._meetings.seconds
             self._wire.send(Learnt(self._waited, busy, self._copied, met - self._met))
             self._mark, self._met = None, met
 
@@ -102,6 +111,9 @@ class PipelineSource:
                     return
                 if isinstance(message, Noted):
                     self._noted.set()
+                    continue
+                if isinstance(message, Ping):
+                    self._wire.send(Waits(self._meetings.awaited))
                     continue
                 samples = None
                 if isinstance(message, Deliver):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lengthwise.dflash.meetings import Meetings
 from lengthwise.dflash.target import load_target, samples_of
 from lengthwise.dflash.training.checkpoint import CheckpointStore
 from lengthwise.dflash.training.setup import load_data
@@ -26,8 +27,10 @@ from lengthwise.pipeline.messages import (
     Leave,
     Noted,
     Part,
+    Ping,
     RunBatch,
     Stop,
+    Waits,
 )
 from lengthwise.pipeline.pages import PageAllocator
 from lengthwise.pipeline.rank import NotingStore
@@ -58,9 +61,19 @@ def arena(parts):
 
 @pytest.fixture
 def ends():
-    """Both ends of a connection."""
+    """Both ends of a connection.
+
+    Whoever still listens at the end is told to leave first: at a closed end it would take the
+    coordinator for gone, and end this process.
+    """
     ours, theirs = socket.socketpair()
-    yield Line(ours), Wire(theirs)
+    line = Line(ours)
+    yield line, Wire(theirs)
+    line.send(Leave())
+    for thread in threading.enumerate():
+        if thread.name == "receive":
+            thread.join(60)
+            assert not thread.is_alive()
     ours.close()
     theirs.close()
 
@@ -213,30 +226,48 @@ def test_a_rank_copies_at_once_and_learns_in_order(parts, arena, ends):
 def test_a_rank_tells_what_it_waited_for_and_how_long_it_was_with_others(parts, arena, ends):
     """A wait is copying from the moment that the step was heard of; before, samples were late."""
     dataset, (line, wire) = parts[1].dataset, ends
-    met, reading = iter([1.5, 4.0]), threading.Event()
+    meetings, late = Meetings(), [0.2, 0.0]
 
     class Slow:
         def fetch(self, wanted):
-            reading.wait(60)
             time.sleep(0.2)
             return []
 
-    source = PipelineSource(wire, dataset, Slow(), lambda: next(met))
+    class Late(queue.Queue):
+        """The step is sent no sooner than it is waited for, so all times have a least value."""
+
+        def get(self):
+            time.sleep(late.pop(0))
+            line.send(Deliver(2, 1 - len(late), ()))
+            return super().get()
+
+    source = PipelineSource(wire, dataset, Slow(), meetings)
+    source._ready = Late()
     source.begin(Epoch, 0)
-    for step, wait in ((0, 0.2), (1, 0.0)):
-        sending = threading.Timer(wait, line.send, [Deliver(2, step, ())])
-        sending.start()
-        reading.set()
+    for step, together in ((0, 1.5), (1, 2.5)):
         assert source.take(step) == []
+        meetings.seconds += together
     source.finish()
     told = [one for one in hear(line, 4) if isinstance(one, Learnt)]
     assert [one.meeting_seconds for one in told] == [1.5, 2.5]
     first, second = told
-    assert first.wait_seconds > first.input_seconds + 0.1
+    assert first.wait_seconds >= first.input_seconds + 0.2
     assert first.input_seconds >= 0.2
     assert second.wait_seconds >= second.input_seconds >= 0.2
-    line.send(Leave())
-    source.wait_to_leave()
+
+
+def test_a_rank_that_is_asked_says_whether_it_waits_for_others(parts, arena, ends):
+    """While its own thread is in a meeting, and when it is in none."""
+    line, wire = ends
+    meetings = Meetings()
+    PipelineSource(wire, parts[1].dataset, Inbox(arena, torch.device("cpu")), meetings)
+    line.send(Ping())
+    assert hear(line, 1) == [Waits(False)]
+    with meetings.awaiting():
+        line.send(Ping())
+        assert hear(line, 1) == [Waits(True)]
+    line.send(Ping())
+    assert hear(line, 1) == [Waits(False)]
 
 
 def test_a_worker_tells_how_much_of_its_wait_was_reading(parts, arena, ends):
