@@ -145,6 +145,19 @@ def test_a_target_that_hangs_is_killed_and_replaced(folder, tmp_path, whole):
     check_nothing_left_on_ray(seen)
 
 
+def test_of_ranks_the_one_that_hangs_is_named_and_all_start_again(folder, tmp_path, whole):
+    """The other waits for it in the step, is as silent, and says why."""
+    seen = killing("drafter rank 0", signal.SIGSTOP, after=5)
+    patience = {"timeout_seconds": 150}
+    with pytest.warns(LengthwiseWarning, match=r"go on from step \d+ ") as caught:
+        run_on_ray(folder, tmp_path, seen, **CHANGES, pipeline=patience)
+    (text,) = [str(one.message) for one in caught if "go on from step" in str(one.message)]
+    assert text.startswith("drafter rank 0 (cpu) did not answer for ")
+    assert "rank 1" not in text
+    check_same(seen, whole)
+    check_nothing_left_on_ray(seen)
+
+
 def ask_for(output, count):
     """By the command, as a user does, but in this process."""
     from typer.testing import CliRunner
