@@ -2,11 +2,15 @@
 
 import json
 
+SPREAD = " ± "
+TOGETHER = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+
 
 def table(columns, rows):
-    """A table in Markdown; values as they print."""
+    """A table in Markdown; values as they print, and no line ends between one and its spread."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    return text.replace(SPREAD, TOGETHER)
 
 
 def result(path):

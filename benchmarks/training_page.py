@@ -114,14 +114,13 @@ def spread(values, form):
 
 
 def speed_table(found):
-    lines = ["| batches | efficiency | real tokens a CPU second | a second on the clock |"]
-    lines.append("|---|---|---|---|")
+    columns = ("batches", "efficiency", "real tokens a CPU second", "a second on the clock")
+    rows = []
     for name, label in NAMES.items():
-        cells = [of_runs(found, name, speed(clock)) for clock in ("cpu", "wall")]
+        speeds = [of_runs(found, name, speed(clock)) for clock in ("cpu", "wall")]
         mean = fmean(of_runs(found, name, efficiency))
-        shown = " | ".join(spread(cell, ".3f") for cell in cells)
-        lines.append(f"| {label} | {mean:.3f} | {shown} |")
-    return "\n".join(lines)
+        rows.append((label, f"{mean:.3f}", *(spread(one, ".3f") for one in speeds)))
+    return pages.table(columns, rows)
 
 
 def speed_sentence(found):
@@ -142,19 +141,19 @@ def speed_sentence(found):
 
 
 def loss_table(found):
-    lines = ["| batches | steps | real tokens | held-out loss | against the default | CPU time |"]
-    lines.append("|---|---|---|---|---|---|")
+    columns = (
+        "batches", "steps", "real tokens", "held-out loss", "against the default", "CPU time",
+    )  # fmt: skip
+    rows = []
     for name, label in NAMES.items():
         steps = fmean(of_runs(found, name, lambda run, _: run["num_steps"]))
         tokens = fmean(of_runs(found, name, lambda run, _: run["real_tokens"]))
         losses = of_runs(found, name, last_loss)
         seconds = fmean(of_runs(found, name, lambda run, b: run["cpu_seconds"] / b["cpu_seconds"]))
         gap = "" if name == "pooled" else spread(against(found, name, "pooled"), "+.3f")
-        lines.append(
-            f"| {label} | {steps:.0f} | {tokens:,.0f} "
-            f"| {fmean(losses):.3f} ± {stdev_of(losses):.3f} | {gap} | {seconds:.2f} |"
-        )
-    return "\n".join(lines)
+        loss = f"{fmean(losses):.3f} ± {stdev_of(losses):.3f}"
+        rows.append((label, f"{steps:.0f}", f"{tokens:,.0f}", loss, gap, f"{seconds:.2f}"))
+    return pages.table(columns, rows)
 
 
 def stdev_of(values):
@@ -198,12 +197,12 @@ def noise_rows(found):
 def noise_table(found):
     columns = ["step", "G", *(f"noise, {order}" for order in ORDERS[1:])]
     columns += [f"loss sd, {order}" for order in ORDERS]
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    lines = []
     for step, group, rows in noise_rows(found):
         noise = [spread([r["gradient_noise"] for r in rows[n]], ".2f") for n in ORDERS[1:]]
         losses = [f"{fmean(r['loss_std'] for r in rows[n]):.3f}" for n in ORDERS]
-        lines.append(f"| {step} | {group} | " + " | ".join(noise + losses) + " |")
-    return "\n".join(lines)
+        lines.append((step, group, *noise, *losses))
+    return pages.table(columns, lines)
 
 
 def by_order(rows, key, form):

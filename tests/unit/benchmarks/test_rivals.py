@@ -157,9 +157,9 @@ def test_the_page_says_what_the_result_says():
     assert "Least time: lengthwise (narrow); least memory: lengthwise (narrow)." in found["steps"]
     assert "lengthwise 94%, SpecForge 50%" in found["steps"].replace("\n", " ")
     assert "by at most 1e-04 of themselves" in found["losses"].replace("\n", " ")
-    row = (
-        "| lengthwise | the same | 2 | 2.50 ± 0.50 | 2.00 to 3.00 | 70 | 1,050 | 60% | 9 | native |"
-    )
+    gap = "\N{NO-BREAK SPACE}"  # no line ends between a value and its spread
+    mean = f"2.50{gap}±{gap}0.50"
+    row = f"| lengthwise | the same | 2 | {mean} | 2.00 to 3.00 | 70 | 1,050 | 60% | 9 | native |"
     assert row in found["acceptance"]
     # +0.5 and +0.1 are 0.2 from their mean, which is so far off as well: 0.28 / sqrt(2).
     assert "SpecForge +0.30 ± 0.20." in found["acceptance"]
@@ -178,7 +178,7 @@ def test_a_page_is_filled_only_where_no_trainer_is_missing(tmp_path, monkeypatch
     assert "missing" in capsys.readouterr().out
     whole = RESULT | {"about": {"lengthwise": RESULT["about"]["lengthwise"]}}
     rivals_page.fill_page(whole)
-    assert "± 0.50" in page.read_text()
+    assert "±\N{NO-BREAK SPACE}0.50" in page.read_text()
 
 
 def test_the_page_has_a_place_for_every_part_once():
