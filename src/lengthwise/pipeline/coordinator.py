@@ -156,8 +156,10 @@ class Coordinator:
 
     def _hear(self, child: Child, message: Any) -> None:
         """React to one message; None says that the child is gone."""
-        if not isinstance(message, Waits):
-            self._debts.heard(child)
+        if isinstance(message, Waits):
+            self._hung.told(child, message)
+            return
+        self._debts.heard(child)
         if message is None:
             self._lost(child)
         elif isinstance(message, Failed):
@@ -167,8 +169,6 @@ class Coordinator:
                 self._debts.owe(child)  # that it gets ready; until now the cluster had no room
         elif isinstance(message, Ready):
             self._ready(child, message)
-        elif isinstance(message, Waits):
-            self._hung.told(child, message)
         elif isinstance(message, Warned):
             warnings.warn(message.text, LengthwiseWarning, stacklevel=2)
         elif child in self._targets:

@@ -21,6 +21,7 @@ from lengthwise.dflash.training.probe import probe_drafter
 from lengthwise.dflash.training.setup import load_ends_of, make_drafter, store_of, target_facts
 from lengthwise.pipeline.copies import Inbox
 from lengthwise.pipeline.devices import use_device
+from lengthwise.pipeline.hung import ANSWER_SECONDS
 from lengthwise.pipeline.messages import Evaluate, Finished, Ready, Told, Waits
 from lengthwise.pipeline.network import interface_towards
 from lengthwise.pipeline.source import PipelineSource
@@ -78,7 +79,7 @@ def train(wire: Wire, task: RankTask) -> None:
     device = torch.device(task.device)
     use_device(device, task.num_processes)
     if task.num_ranks > 1:
-        wire.send(Waits(True))  # loading takes ranks unequally long
+        wire.send(Waits(True))  # the others' processes may take longer to begin
         _meet(task, device)
         wire.send(Waits(False))
     channel = task.place.open(wire)
@@ -111,7 +112,7 @@ def _meet(task: RankTask, device: torch.device) -> None:
         # By the machine's name alone, gloo may take an address that others cannot reach.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     # Longer than the coordinator's, which then finds the one that hangs, not those who wait for it.
-    patience = timedelta(seconds=2 * task.config.pipeline.timeout_seconds)
+    patience = timedelta(seconds=2 * task.config.pipeline.timeout_seconds + ANSWER_SECONDS)
     store = dist.TCPStore(  # type: ignore[attr-defined]
         host, port, is_master=False, timeout=patience
     )

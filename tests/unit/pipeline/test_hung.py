@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
+from lengthwise.pipeline import rank as rank_module
 from lengthwise.pipeline.debts import Debts
 from lengthwise.pipeline.hung import ANSWER_SECONDS, Hung
 from lengthwise.pipeline.messages import Ping, Waits
@@ -131,13 +133,32 @@ def test_one_that_speaks_again_is_a_new_case(stage):
 
 
 def test_before_a_rank_is_ready_its_own_word_counts_since_nobody_could_answer():
-    """While models are loaded one is at the meeting already; the other has not said a word."""
+    """One is at the meeting already; the other's process has not said a word."""
     stage = Stage(ready=False)
     stage.says(1, True)
     assert stage.found(101) == ["rank 0"]
     assert [rank.sent for rank in stage.ranks] == [[], []]
     stage.says(1, False)  # they have met; now it loads
     assert stage.found(102) == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize("timeout", [0.5, 5.0, 600.0])
+def test_a_rank_waits_for_the_others_longer_than_it_takes_to_find_the_one_that_hangs(
+    timeout, monkeypatch
+):
+    """Or it would fail first, and be blamed: also where the timeout is shorter than an answer."""
+    given = []
+    monkeypatch.setattr(rank_module, "interface_towards", lambda _host: None)
+    monkeypatch.setattr(rank_module.dist, "TCPStore", lambda *_, **settings: given.append(settings))
+    monkeypatch.setattr(
+        rank_module.dist, "init_process_group", lambda *_, **settings: given.append(settings)
+    )
+    config = SimpleNamespace(pipeline=SimpleNamespace(timeout_seconds=timeout))
+    task = SimpleNamespace(config=config, meeting=("127.0.0.1", 1), rank=1, num_ranks=2)
+    rank_module._meet(task, SimpleNamespace(type="cpu"))
+    # The other spoke last when this one began to wait: silent for so long, then asked.
+    found = timeout + ANSWER_SECONDS
+    assert [settings["timeout"].total_seconds() > found for settings in given] == [True, True]
 
 
 def test_a_worker_is_silent_for_itself_alone_and_one_that_is_gone_is_not_asked(stage):
