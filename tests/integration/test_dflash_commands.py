@@ -23,6 +23,7 @@ from lengthwise.dflash.training.checkpoint import read_checkpoint
 from support.dflash_chat import char_tokenizer
 from support.dflash_models import VOCAB, tiny_qwen3
 from support.dflash_runs import read_records
+from support.held_command import start_held
 
 MASK = VOCAB
 """The target's table has more rows than the tokenizer has tokens, so no text contains this one."""
@@ -174,12 +175,14 @@ def test_an_interrupted_run_exits_with_130_and_ends_as_if_nothing_had_happened(p
     """A real SIGINT after the first saved checkpoint; then the same command again."""
     whole, _ = trained
     command = ("dflash", "train", "run.yaml", "--set", "output_dir=broken", "--json")
-    process = start(place, *command)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = start_held(command, 4, place / "go", cwd=place, **streams)
     try:
         for line in process.stderr:
             if "saved" in line:
                 process.send_signal(signal.SIGINT)
                 break
+        (place / "go").touch()
         out, err = process.communicate(timeout=300)
     finally:
         process.kill()
@@ -188,7 +191,7 @@ def test_an_interrupted_run_exits_with_130_and_ends_as_if_nothing_had_happened(p
     first = json.loads(out)
     assert first["interrupted"]
     assert first["drafter"] is None
-    assert 3 <= first["num_steps"] < whole["total_steps"]
+    assert first["num_steps"] == 4 < whole["total_steps"]
     saved = read_checkpoint(place / first["checkpoint"])
     assert saved.num_steps == first["num_steps"]
 

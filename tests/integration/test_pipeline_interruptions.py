@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,9 +14,11 @@ import pytest
 
 from lengthwise.dflash.training.describe import describe
 from lengthwise.dflash.training.setup import store_of
+from lengthwise.pipeline.coordinator import Coordinator
 from lengthwise.pipeline.run import run_pipeline
 from lengthwise.pipeline.setup import set_up_pipeline
 from support.dflash_runs import read_records, small_config, small_run_folder
+from support.held_command import stand_still, start_held
 from support.pipeline_runs import (
     BOUND_SECONDS,
     Watching,
@@ -30,7 +31,6 @@ from support.pipeline_runs import (
     start_apart,
 )
 
-COMMAND = "from lengthwise.cli.app import main; main()"
 PATIENCE = 600
 """Seconds for the command, whose five processes each import everything."""
 QUIET = {"evaluation": {"num_prompts": 0}}
@@ -93,21 +93,20 @@ def test_a_second_signal_ends_it_at_once(folder, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_signal_while_models_load_ends_it_at_once(folder, tmp_path):
+def test_a_signal_while_models_load_ends_it_at_once(folder, tmp_path, monkeypatch):
     """Nothing has begun, so there is nothing to save; children need not even have loaded."""
     seen = Watching()
     plain = small_config(folder, tmp_path)
     setup = set_up_pipeline(pipeline_config(folder, tmp_path, **QUIET))
-    before = signal.signal(signal.SIGTERM, lambda *_: None)  # should it come too early
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
-    try:
-        # The product's own processes, which take longer than that to start.
-        outcome = run_pipeline(setup, None, seen)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, before)
+    plain_run = Coordinator.run
+
+    def run_and_be_told(coordinator, stop_wanted):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return plain_run(coordinator, stop_wanted)
+
+    monkeypatch.setattr(Coordinator, "run", run_and_be_told)
+    # The product's own processes, which take seconds to start.
+    outcome = run_pipeline(setup, None, seen)
     assert outcome.interrupted
     assert outcome.position.num_steps == 0
     assert outcome.checkpoint is None
@@ -117,11 +116,14 @@ def test_a_signal_while_models_load_ends_it_at_once(folder, tmp_path):
 
 
 class Writing(Watching):
-    """Writes down each loss and all processes and memory, for whoever looks from outside."""
+    """Writes down each loss and all processes and memory, for whoever looks from outside.
 
-    def __init__(self, output):
+    After some steps of its own it stands still, so that its end falls there.
+    """
+
+    def __init__(self, output, num_steps):
         super().__init__()
-        self.output = output
+        self.output, self.num_steps = output, num_steps
 
     def stepped(self, position, result, facts):
         super().stepped(position, result, facts)
@@ -131,10 +133,13 @@ class Writing(Watching):
         line = json.dumps([position.num_steps, result.sums.loss])
         with Path(self.output, "losses.jsonl").open("a") as file:
             file.write(line + "\n")
+        if len(self.steps) == self.num_steps:
+            stand_still(Path(self.output, "never"))
 
 
-def run_and_write(folder, output):
-    run(folder, output, Writing(output), **TWO_AND_TWO, checkpoint={"every_steps": 2})
+def run_and_write(folder, output, num_steps):
+    seen = Writing(output, num_steps)
+    run(folder, output, seen, **TWO_AND_TWO, checkpoint={"every_steps": 2})
 
 
 def lines_of(output):
@@ -161,7 +166,7 @@ def test_after_a_kill_of_the_coordinator_nothing_is_left_and_the_run_goes_on(
     """
     for more in (1, 3):
         before = len(lines_of(tmp_path))
-        process = start_apart(run_and_write, folder, tmp_path)
+        process = start_apart(run_and_write, folder, tmp_path, more)
         wait_for(lambda before=before, more=more: len(lines_of(tmp_path)) >= before + more, process)
         process.kill()
         process.join(BOUND_SECONDS)
@@ -182,19 +187,17 @@ def test_after_a_kill_of_the_coordinator_nothing_is_left_and_the_run_goes_on(
 
 @pytest.fixture
 def command(tmp_path):
-    """Begins the command on a config, in a session of its own; none is left afterwards."""
+    """Begins the command on a config, in a session of its own; none is left afterwards.
+
+    When it has made a given step it stands still until there is a file ``go``.
+    """
     begun = []
 
-    def begin():
+    def begin(step=0):
+        arguments = ["dflash", "train", tmp_path / "run.yaml"]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         begun.append(
-            subprocess.Popen(
-                [sys.executable, "-c", COMMAND, "dflash", "train", str(tmp_path / "run.yaml")],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                start_new_session=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            start_held(arguments, step, tmp_path / "go", start_new_session=True, **streams)
         )
         return begun[-1]
 
@@ -224,23 +227,25 @@ def test_the_command_survives_a_signal_to_all_its_processes_and_its_own_death(
             return {}
         return {one["step"]: one["loss"] for one in read_records(output) if "loss" in one}
 
-    first = command()
+    first = command(step=2)
     wait_for(lambda: len(steps()) >= 2, first, PATIENCE)
     os.killpg(first.pid, signal.SIGTERM)
+    (tmp_path / "go").touch()
     said, _ = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130, said
     assert "memory" in said  # it was printed what runs where, and what it takes
     assert "drafter rank 1 (cpu): weights and optimiser" in said
     assert max(steps()) == store_of(settings).latest().num_steps
 
-    second = command()
+    (tmp_path / "go").unlink()
     done = len(steps())
+    second = command(step=done + 1)
     wait_for(lambda: len(steps()) > done, second, PATIENCE)
     group = processes_of_session(second.pid)
     assert len(group) >= 5
     second.kill()
     second.wait(PATIENCE)
-    check_gone(group, seconds=60)
+    check_gone(group)
 
     said, _ = (last := command()).communicate(timeout=PATIENCE)
     assert last.returncode == 0, said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -17,6 +16,7 @@ from lengthwise.dflash.training.places import names_in
 from lengthwise.dflash.training.setup import store_of
 from lengthwise.errors import ConfigError, LengthwiseWarning, TrainingError
 from support.dflash_runs import read_records, small_run_folder
+from support.held_command import start_held
 from support.local_ray import running_ray
 from support.pipeline_runs import Watching, pipeline_config, quick_processes, run
 from support.ray_runs import (
@@ -38,7 +38,6 @@ CHANGES = {
     "workers": 2,
     "ranks": 2,
 }
-COMMAND = "from lengthwise.cli.app import main; main()"
 
 
 @pytest.fixture(scope="module")
@@ -170,22 +169,31 @@ def ask_for(output, count):
 
 
 class Scaling(RayWatching):
-    """Asks for three targets, waits until the third has run a batch, then asks for one."""
+    """Asks for three targets; when the third is there and has run a batch, asks for one.
+
+    Until there is one alone each step waits longer than the one before, so that the steps left
+    suffice however long a process takes to start.
+    """
 
     def __init__(self, output):
         super().__init__()
-        self.output, self.asked, self.room = output, [], []
+        self.output, self.asked, self.rooms = output, [], []
 
     def stepped(self, position, result, facts):
         super().stepped(position, result, facts)
-        time.sleep(0.3)
-        third = self.flow and self.flow.workers.get("target worker 2 (cpu)")
+        if self.rooms[-1:] != [1]:
+            time.sleep(0.3 * 1.05**position.num_steps)
         if position.num_steps == 2:
             self.ask(3)
-        elif self.asked == [3] and third and third.padded_tokens:
+
+    def flowed(self, flow):
+        super().flowed(flow)
+        room = flow.prefetch_room // 2  # of one target
+        if self.rooms[-1:] != [room]:
+            self.rooms.append(room)
+        third = flow.workers.get("target worker 2 (cpu)")
+        if self.asked == [3] and room == 3 and third and third.padded_tokens:
             self.ask(1)
-        if self.flow:
-            self.room.append(self.flow.prefetch_room // 2)
 
     def ask(self, count):
         self.asked.append(count)
@@ -205,7 +213,7 @@ def test_targets_come_and_go_while_it_runs_and_nothing_else_changes(folder, tmp_
     outcome, _ = run_on_ray(folder, output, seen, **changes)
     assert not outcome.interrupted
     assert seen.asked == [3, 1]
-    assert [seen.room[0], max(seen.room), seen.room[-1]] == [2, 3, 1]
+    assert [seen.rooms[0], max(seen.rooms), seen.rooms[-1]] == [2, 3, 1]
     assert seen.losses == expected.losses
     check_nothing_left_on_ray(seen)
 
@@ -219,13 +227,8 @@ def test_sigterm_to_the_command_saves_and_ends_with_130(folder, tmp_path, whole,
         folder, output, **changes, pipeline={"engine": "ray", "ray": {"address": address}}
     )
     (tmp_path / "run.yaml").write_text(describe(settings))
-    arguments = ["dflash", "train", str(tmp_path / "run.yaml")]
-    command = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    command = start_held(["dflash", "train", tmp_path / "run.yaml"], 3, tmp_path / "go", **streams)
 
     def losses():
         if not (output / "metrics.jsonl").exists():
@@ -239,6 +242,7 @@ def test_sigterm_to_the_command_saves_and_ends_with_130(folder, tmp_path, whole,
             assert time.monotonic() < until
             time.sleep(0.05)
         os.kill(command.pid, signal.SIGTERM)
+        (tmp_path / "go").touch()
         said, _ = command.communicate(timeout=PATIENCE)
     finally:
         command.kill()

@@ -73,13 +73,13 @@ DRIVER = """
     import lengthwise as lw
     from support.slow_tokens import SlowTokens
 
-    source, output, pids, seconds, address = sys.argv[1:]
+    source, output, pids, at_most, address = sys.argv[1:]
     scan = lw.write_shards(
         source,
         output,
         engine="ray",
         ray_address=address,
-        tokenizer=SlowTokens(pids, float(seconds)),
+        tokenizer=SlowTokens(pids, 0, int(at_most)),
         rows_per_shard=1,
     )
     print(scan.num_found, len(scan.shards.paths))
@@ -94,22 +94,24 @@ def test_after_a_killed_driver_the_same_command_goes_on(local_ray, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(textwrap.dedent(DRIVER))
 
-    def start(seconds):
-        arguments = [tmp_path / "in", tmp_path / "out", tmp_path / "pids", str(seconds), address]
+    def start(at_most):
+        arguments = [tmp_path / "in", tmp_path / "out", tmp_path / "pids", str(at_most), address]
         return subprocess.Popen(
             [sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True
         )
 
     log = tmp_path / "out/unfinished.jsonl"
-    driver = start(0.05)
+    # Of twelve files with ten texts each eight at most are finished; of two workers each leaves
+    # one file half done.
+    driver = start(8 * TEXTS)
     wait_until(lambda: log.is_file() and len(log.read_bytes().splitlines()) >= 4)
     driver.kill()
     driver.communicate(timeout=PATIENCE_SECONDS)
     finished = len(log.read_bytes().splitlines()) - 1
-    assert 3 <= finished < FILES
+    assert 3 <= finished <= 8
     assert not (tmp_path / "out/manifest.json").exists()
 
-    printed, _ = start(0).communicate(timeout=PATIENCE_SECONDS)
+    printed, _ = start(2 * FILES * TEXTS).communicate(timeout=PATIENCE_SECONDS)
     assert printed.split() == [str(finished), str(FILES)]
     lw.write_shards(
         tmp_path / "in",

@@ -87,9 +87,9 @@ def small_run_folder(folder, *, count=40, useless=2):
 
 
 def read_records(output):
-    """All records of a run's metrics.jsonl."""
-    lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    """All records of a run's metrics.jsonl; a line that is still being written is none yet."""
+    text = (output / "metrics.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 class Silent:

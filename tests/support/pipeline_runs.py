@@ -124,7 +124,7 @@ def check_nothing_left(observer):
     assert not any(Path(name).exists() for name in observer.memory)
 
 
-def check_gone(pids, seconds=20):
+def check_gone(pids, seconds=60):
     """All processes have ended; a server reaps its own a moment later."""
     until = time.monotonic() + seconds
     while left := [pid for pid in pids if alive(pid)]:

@@ -88,7 +88,7 @@ def left_on_ray():
     ]
 
 
-def check_nothing_left_on_ray(observer, seconds=20):
+def check_nothing_left_on_ray(observer, seconds=60):
     """All is given back; actors were seen before, so that the check can fail."""
     assert observer.pids
     until = time.monotonic() + seconds

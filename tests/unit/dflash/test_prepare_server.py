@@ -175,10 +175,10 @@ def test_a_slow_answer_is_given_up_after_its_time():
         return 200, completion("yes")
 
     with serving(reply) as served:
-        found = ask(served.url, 2, timeout_seconds=0.2, retries=1)
+        found = ask(served.url, 2, timeout_seconds=2.0, retries=1)
         over.set()
     assert found[1] == YES
-    assert (found[0].fault, found[0].detail) == ("server too slow", "no answer in 0.2 s")
+    assert (found[0].fault, found[0].detail) == ("server too slow", "no answer in 2 s")
     assert [body["prompt"] for body in served.requests].count(encode("p0")) == 2
 
 
@@ -225,7 +225,7 @@ def test_no_more_requests_at_a_time_than_allowed():
     both = threading.Barrier(2)
 
     def reply(*_):
-        both.wait(20)  # passes only when two are there at the same time
+        both.wait(60)  # passes only when two are there at the same time
         return 200, completion("yes")
 
     with serving(reply) as served:
