@@ -28,7 +28,7 @@ from support.pipeline_runs import (
     run,
 )
 
-PATIENCE = 45
+PATIENCE = 90
 """Seconds of silence; a busy machine takes some to load a model."""
 CHANGES = {
     "epochs": 4,

@@ -26,7 +26,7 @@ from support.dflash_loss import sample_of
 
 VOCABULARY, HIDDEN = 50, 16
 FEATURES = 2 * HIDDEN
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 480
 """Long on purpose: it only keeps a broken test from hanging for ever."""
 
 LOSS = LossConfig()

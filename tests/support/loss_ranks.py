@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 IGNORE = -100
 VOCABULARY = 11
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 480
 """Long on purpose: it only keeps a broken test from hanging for ever."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]

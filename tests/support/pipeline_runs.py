@@ -34,7 +34,7 @@ PRELOADED = [
     "torch.distributed",
     "support.pipeline_runs",
 ]
-BOUND_SECONDS = 240
+BOUND_SECONDS = 480
 """Within which a run of a few steps must end whatever happens to it, on a busy machine."""
 
 

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
-TIMEOUT = 30
+TIMEOUT = 120
 
 
 class Meeting:

@@ -76,7 +76,7 @@ def loading(options):
 
 def start_processes():
     if not dist.is_initialized():
-        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=300))
 
 
 def plain_loop(options, record, loader, model, save):

@@ -6,6 +6,7 @@ goes on. The samples' numbers are written down where the model gets them.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 480
 """Long on purpose: it only keeps a broken test from hanging for ever."""
 NUM_SAMPLES = 120
 ACCUMULATION = 2
@@ -74,9 +75,7 @@ def _seen(path):
 
 def _environments(num_replicas):
     """As torchrun sets it up."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     for rank in range(num_replicas):
         yield {
             "RANK": str(rank),
@@ -91,6 +90,15 @@ def _environments(num_replicas):
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONPATH": str(Path(__file__).parents[1]),
         }
+
+
+def _free_port():
+    """Below those that systems give out by themselves, so that nobody gets it before the ranks."""
+    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("of a hundred ports none is free")
 
 
 class Record:
