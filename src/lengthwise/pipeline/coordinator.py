@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import LengthwiseWarning, TrainingError
 from lengthwise.pipeline.debts import Debts
-from lengthwise.pipeline.flow import Account, Flow
+from lengthwise.pipeline.flow import Flow
 from lengthwise.pipeline.hung import Hung
 from lengthwise.pipeline.messages import (
     Again,
@@ -72,8 +72,7 @@ class Coordinator:
         reserve: Reserve | None = None,
     ) -> None:
         """Nothing has been sent."""
-        self._dispatcher = dispatcher
-        self._crew = crew
+        self._dispatcher, self._crew = dispatcher, crew
         self._debts = Debts(timeout_seconds)
         self._hung = Hung(self._debts)
         self._targets = Targets(crew.workers, self._debts, reserve)
@@ -85,11 +84,7 @@ class Coordinator:
         self._outcomes: dict[int, Outcome] = {}
         self._failure: str | None = None
         self._stopping = False
-        self.flow = Flow(
-            num_pages=dispatcher.pages.num_pages,
-            workers={child.name: Account() for child in crew.workers},
-            ranks={child.name: Account() for child in crew.ranks},
-        )
+        self.flow = Flow.of(crew, dispatcher.pages.num_pages)
         self._meter = Meter(self.flow, observer)
 
     def run(self, stop_wanted: Callable[[], bool]) -> Outcome | None:
@@ -179,16 +174,14 @@ class Coordinator:
     def _ready(self, child: Child, message: Ready) -> None:
         child.ready, child.timings = True, message.timings
         self._debts.answered(child)
-        accounts = self.flow.workers if child in self._targets else self.flow.ranks
-        accounts.setdefault(child.name, Account()).host = child.host
+        self.flow.joined(child)
         self._targets.join(self._dispatcher)
 
     def _hear_worker(self, child: Child, message: Arrived | Evaluated) -> None:
         self._debts.answered(child)
         if isinstance(message, Evaluated):
             self._targets.evaluated(message)
-            position = message.request.position
-            self._observer.evaluated(position, message.evaluation, message.sums)
+            self._observer.evaluated(message.request.position, message.evaluation, message.sums)
             return
         self.flow.ran(child.name, message)
         self._dispatcher.arrived(message)

@@ -62,8 +62,7 @@ class Dispatcher:
         num_done: int = 0,
     ) -> None:
         """Stand where ``num_done`` steps are done; nobody has work yet."""
-        self._plan = plan
-        self._lengths = lengths
+        self._plan, self._lengths = plan, lengths
         self.pages = allocator
         self._num_ranks = num_ranks
         self._rooms = dict.fromkeys(range(num_workers), WORKER_DEPTH)
@@ -130,9 +129,9 @@ class Dispatcher:
         if worker in self._rooms:
             self._rooms[worker] += 1
         again = self._repairs.arrived(key)
-        if again is not None:
-            for why in message.bad.values():
-                raise TrainingError(f"run again, and bad now, though it was not before: {why}")
+        if again is not None and message.bad:
+            why = next(iter(message.bad.values()))
+            raise TrainingError(f"run again, and bad now, though it was not before: {why}")
         state = self._epochs.get(message.epoch)
         for part in batch.parts if again is None else again:
             assert state is not None, "a step of it waits for these samples"
@@ -197,10 +196,6 @@ class Dispatcher:
         """A worker gets no more batches; what it has it may finish."""
         self._rooms.pop(worker, None)
 
-    def num_batches_of(self, worker: int) -> int:
-        """Batches that a worker has and has not finished."""
-        return sum(owner == worker for owner, _ in self._running.values())
-
     def lost(self, worker: int) -> int:
         """A worker is gone; its batches will be run by others.
 
@@ -258,15 +253,11 @@ class Dispatcher:
             if state.step(sample) >= 0 and (wanted is None or sample in wanted)
         ]
         lengths = self._lengths[chosen].tolist()
-        if sum(map(self.pages.needed, lengths)) > self.pages.num_free:
+        pages = self.pages.take(lengths)
+        if pages is None:
             return None
-        parts = []
-        for sample, length in zip(chosen, lengths, strict=True):
-            pages = self.pages.take(length)
-            assert pages is not None, "it was counted"
-            parts.append(Part(sample, length, pages))
         self._upcoming = self._advance()
-        return RunBatch(number, arrival, sample_ids, tuple(parts))
+        return RunBatch(number, arrival, sample_ids, tuple(map(Part, chosen, lengths, pages)))
 
     def _advance(self) -> Upcoming | None:
         upcoming = next(self._batches, None)
@@ -288,8 +279,7 @@ class Dispatcher:
     def _deliver(self, state: EpochState, step: int) -> Iterator[ToRank]:
         ready = state.steps[step]
         number = state.epoch.number
-        dealt = state.epoch.for_ranks(step, self._num_ranks)
-        for rank, sample_ids in enumerate(dealt):
+        for rank, sample_ids in enumerate(state.epoch.for_ranks(step, self._num_ranks)):
             parts = tuple(
                 ready.parts[sample] for sample in sample_ids.tolist() if sample not in ready.bad
             )

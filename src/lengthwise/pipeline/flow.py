@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from lengthwise.dflash.training.progress import Observer
 
 if TYPE_CHECKING:
     from lengthwise.dflash.training.expect import Expectation
+    from lengthwise.pipeline.crew import Child, Crew
     from lengthwise.pipeline.messages import Arrived, Learnt
 
 
@@ -83,6 +84,20 @@ class Flow:
     num_bad: int = 0
     workers: dict[str, Account] = field(default_factory=dict)
     ranks: dict[str, Account] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, crew: Crew, num_pages: int) -> Self:
+        """Nothing has flowed yet; every child that was started has an account."""
+        return cls(
+            num_pages=num_pages,
+            workers={child.name: Account() for child in crew.workers},
+            ranks={child.name: Account() for child in crew.ranks},
+        )
+
+    def joined(self, child: Child) -> None:
+        """A child is ready; it may be a worker that came later."""
+        accounts = self.ranks if child.name in self.ranks else self.workers
+        accounts.setdefault(child.name, Account()).host = child.host
 
     def ran(self, worker: str, batch: Arrived) -> None:
         """A target worker has run a batch."""

@@ -15,6 +15,8 @@ import numpy as np
 from lengthwise.core.limits import require_int
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lengthwise.core.limits import Int64Array
     from lengthwise.core.remix import RemixPlan
 
@@ -54,15 +56,16 @@ class PageAllocator:
         """Pages of a sample of ``num_tokens``."""
         return -(-num_tokens // self.page_tokens)
 
-    def take(self, num_tokens: int) -> tuple[int, ...] | None:
-        """Pages for a sample; None, and none taken, where there are too few."""
-        count = self.needed(num_tokens)
-        if count > len(self._free):
+    def take(self, lengths: Sequence[int]) -> list[tuple[int, ...]] | None:
+        """Pages for samples of so many tokens each; None, and none taken, if too few are free."""
+        counts = list(map(self.needed, lengths))
+        if sum(counts) > len(self._free):
             return None
-        pages = tuple(heappop(self._free) for _ in range(count))
-        self._out.update(pages)
+        taken = [tuple(heappop(self._free) for _ in range(count)) for count in counts]
+        for pages in taken:
+            self._out.update(pages)
         self.most_used = max(self.most_used, len(self._out))
-        return pages
+        return taken
 
     def give_back(self, pages: tuple[int, ...]) -> None:
         """Take pages back; each must be out."""

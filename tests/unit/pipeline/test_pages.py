@@ -18,23 +18,24 @@ from lengthwise.pipeline.pages import PageAllocator, pages_needed
 @settings(max_examples=200)
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6))
 def test_no_page_is_ever_out_twice_and_none_is_lost(num_pages, page_tokens, seed):
-    """The twin counts: ceil(tokens / page_tokens) pages a sample, never more than there are."""
+    """The twin counts: ceil(tokens / page_tokens) pages a sample, for all of a batch or none."""
     draw, out = random.Random(seed), {}
     pages = PageAllocator(num_pages, page_tokens)
     most = 0
-    for sample in range(60):
+    for batch in range(60):
         if out and draw.random() < 0.5:
-            pages.give_back(out.pop(draw.choice(sorted(out))))
+            for sample in out.pop(draw.choice(sorted(out))):
+                pages.give_back(sample)
         else:
-            num_tokens = draw.randint(1, 3 * page_tokens)
-            wanted = (num_tokens + page_tokens - 1) // page_tokens
-            free = num_pages - sum(map(len, out.values()))
-            got = pages.take(num_tokens)
-            assert (got is None) == (wanted > free)
+            lengths = [draw.randint(1, 3 * page_tokens) for _ in range(draw.randint(1, 3))]
+            wanted = [(length + page_tokens - 1) // page_tokens for length in lengths]
+            free = num_pages - sum(len(sample) for taken in out.values() for sample in taken)
+            got = pages.take(lengths)
+            assert (got is None) == (sum(wanted) > free)
             if got is not None:
-                assert len(got) == wanted
-                out[sample] = got
-        everything = [page for taken in out.values() for page in taken]
+                assert list(map(len, got)) == wanted
+                out[batch] = got
+        everything = [page for taken in out.values() for sample in taken for page in sample]
         assert len(set(everything)) == len(everything)
         assert set(everything) <= set(range(num_pages))
         most = max(most, len(everything))
@@ -45,17 +46,16 @@ def test_no_page_is_ever_out_twice_and_none_is_lost(num_pages, page_tokens, seed
 def test_the_lowest_free_pages_are_taken_so_that_neighbours_stay_together():
     """Pages 0 to 2 and 5 come back out of order; the next four are they, rising."""
     pages = PageAllocator(8, 1)
-    for _ in range(6):
-        pages.take(1)
+    pages.take([1, 2, 3])
     for page in (2, 5, 0, 1):
         pages.give_back((page,))
-    assert pages.take(4) == (0, 1, 2, 5)
-    assert pages.take(2) == (6, 7)
+    assert pages.take([3, 1]) == [(0, 1, 2), (5,)]
+    assert pages.take([2]) == [(6, 7)]
 
 
 def test_a_page_cannot_be_given_back_twice():
     pages = PageAllocator(4, 8)
-    taken = pages.take(20)
+    (taken,) = pages.take([20])
     pages.give_back(taken)
     with pytest.raises(KeyError):
         pages.give_back(taken)

@@ -89,10 +89,9 @@ def hear(line, count):
 def batch_of(dataset, sample_ids, arena, wanted=None):
     """A batch, with pages for the samples that are wanted."""
     pages = PageAllocator(arena.shape.num_pages, PAGE)
-    places = [
-        Part(sample, int(dataset.lengths[sample]), pages.take(int(dataset.lengths[sample])))
-        for sample in (sample_ids if wanted is None else wanted)
-    ]
+    chosen = sample_ids if wanted is None else wanted
+    lengths = [int(dataset.lengths[sample]) for sample in chosen]
+    places = map(Part, chosen, lengths, pages.take(lengths))
     return RunBatch(0, 7, tuple(sample_ids), tuple(places))
 
 
