@@ -191,7 +191,7 @@ def test_an_interrupted_run_exits_with_130_and_ends_as_if_nothing_had_happened(p
     first = json.loads(out)
     assert first["interrupted"]
     assert first["drafter"] is None
-    assert first["num_steps"] == 4 < whole["total_steps"]
+    assert 3 <= first["num_steps"] <= 4 < whole["total_steps"]
     saved = read_checkpoint(place / first["checkpoint"])
     assert saved.num_steps == first["num_steps"]
 
