@@ -24,9 +24,9 @@ def start_held(arguments, step, gate, **options):
         arguments: of the command, without its name.
         step: optimiser steps, all in all; nothing happens where a run has other steps only.
         gate: a path.
-        options: of ``subprocess.Popen``.
+        options: of ``subprocess.Popen``, besides the environment.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     searched = [TESTS, environment.get("PYTHONPATH")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, searched))
     command = [sys.executable, "-c", CODE, str(step), str(gate), *map(str, arguments)]
